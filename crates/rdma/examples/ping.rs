@@ -1,7 +1,7 @@
-//! How fast `iwarp` is over loopback: Sends there and back, and RDMA Writes and Reads of 512 KiB.
+//! Measures `iwarp` over loopback: Sends with an echo, and RDMA Writes and Reads of 512 KiB.
 //!
-//! `cargo run --release -p rdma --example ping [seconds per figure] [FPDU bytes]`. Two threads, one for each side; figures with CRCs
-//! off and on.
+//! `cargo run --release -p rdma --example ping [seconds per figure] [FPDU bytes]`. Two threads, one for each side;
+//! figures with CRCs off and on.
 
 use std::error::Error;
 use std::future::poll_fn;
@@ -46,7 +46,7 @@ fn post(qp: &mut IwarpQueuePair, id: u64, wr: Wr) -> Result<()> {
     qp.post(WrId(id), wr).map_err(|(e, _)| e.into())
 }
 
-/// Processor time that this process has used, both sides together, in seconds; Linux counts it in hundredths.
+/// Processor time of this process, both sides together, in seconds; Linux counts it in hundredths.
 fn cpu() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(')').map_or(&stat[..], |(_, rest)| rest);
@@ -59,7 +59,7 @@ async fn next(qp: &mut IwarpQueuePair, out: &mut Vec<Completion>) -> Result<()> 
     Ok(poll_fn(|cx| qp.poll(cx, out)).await?)
 }
 
-/// Exposes a sink and a source, says where, and sends back what it receives until the connection ends.
+/// Exposes a sink and a source, sends their addresses, and echoes what it receives until the connection ends.
 async fn serve(options: Options, tell: mpsc::Sender<SocketAddr>) -> Result<()> {
     let arena = Arena::new(64 << 20)?;
     let listener = Listener::bind("127.0.0.1:0".parse()?, Env::real(), options).await?;
@@ -94,7 +94,7 @@ async fn serve(options: Options, tell: mpsc::Sender<SocketAddr>) -> Result<()> {
 
 async fn measure(addr: SocketAddr, options: Options, time: Duration) -> Result<()> {
     let (env, arena) = (Env::real(), Arena::new(64 << 20)?);
-    // The side that connects sends first; a ready-to-receive message does that here.
+    // The connecting side must send first; here a ready-to-receive message does that.
     let options = Options { peer_to_peer: true, ..options };
     let (mut qp, _) = connect(addr, env.clone(), b"", options).await?;
     for i in 0..RECEIVES {

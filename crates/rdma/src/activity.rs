@@ -6,14 +6,14 @@ use counters::{Block, Cell, Instance, transfers as t};
 
 use crate::{Down, Exposure, RdmaError, Wr};
 
-/// The counters of one queue pair, as long as it lives.
+/// The counters of one queue pair, for its lifetime.
 pub(crate) struct Activity {
     block: Arc<Block>,
     provider: Arc<Instance>,
     over: bool,
 }
 
-/// Which side made a connection.
+/// Which side initiated a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Accepted,
@@ -39,13 +39,13 @@ impl Activity {
         &self.block
     }
 
-    /// Posts a work request with `post`, and counts it if it is taken.
+    /// Posts a work request with `post`, and counts it if it is accepted.
     pub(crate) fn posting<E>(&self, wr: Wr, post: impl FnOnce(Wr) -> Result<(), E>) -> Result<(), E> {
         let kind = kind(&wr);
         post(wr).inspect(|()| self.block.add(kind, 1))
     }
 
-    /// Counts a successful exposure: on a card that is a work request too.
+    /// Counts a successful exposure: on a card it is also a work request.
     pub(crate) fn exposed(&self, result: Result<Exposure, RdmaError>) -> Result<Exposure, RdmaError> {
         result.inspect(|_| self.block.add(t::WR_REGISTER, 1))
     }
@@ -58,13 +58,13 @@ impl Activity {
         self.block.add(t::OUT_BYTES, bytes as u64);
     }
 
-    /// Frames since the start.
+    /// Sets the number of frames received and sent since the start.
     pub(crate) fn frames(&self, received: u64, sent: u64) {
         self.block.set(t::IN_FRAMES, received);
         self.block.set(t::OUT_FRAMES, sent);
     }
 
-    /// Counts the end of the connection if it is an error. It may be called more than once.
+    /// Counts the end of the connection if it is an error. Further calls have no effect.
     pub(crate) fn ended(&mut self, why: &Down) {
         let error = !matches!(why, Down::Closed | Down::PeerClosed);
         if error && !std::mem::replace(&mut self.over, true) {

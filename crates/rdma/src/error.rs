@@ -1,4 +1,4 @@
-//! The errors of the fabric, by the party that caused them.
+//! Errors of the fabric, grouped by the party that caused them.
 
 use thiserror::Error;
 
@@ -11,13 +11,13 @@ pub enum RdmaError {
     /// More outstanding work requests than [`crate::QueuePairCaps::max_wr`].
     #[error("the work queue is full")]
     QueueFull,
-    /// More exposed buffers than the provider takes.
+    /// More exposed buffers than the provider allows.
     #[error("too many exposed regions")]
     TooManyRegions,
-    /// A length does not fit: a message beyond 4 GiB, a sink smaller than its Read, an empty exposure.
+    /// An invalid length: a message beyond 4 GiB, a sink smaller than its Read, or an empty exposure.
     #[error("a length does not fit")]
     Length,
-    /// The rights asked for do not fit what is exposed: a source is read, a sink is written.
+    /// The requested rights do not match the buffer: a source is for reading, a sink for writing.
     #[error("the rights do not fit the exposed buffer")]
     Rights,
     /// No exposed buffer has this steering tag.
@@ -28,7 +28,7 @@ pub enum RdmaError {
     NoReads,
 }
 
-/// The reason for the failure of a work request.
+/// Why a work request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WcError {
     /// The connection ended before it completed.
@@ -39,21 +39,21 @@ pub enum WcError {
     UnknownStag,
 }
 
-/// The reason for the end of a connection.
+/// Why a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Down {
     /// This side closed it.
     #[error("closed")]
     Closed,
-    /// The peer closed it in order.
+    /// The peer closed it normally.
     #[error("closed by the peer")]
     PeerClosed,
     /// The peer violated the protocol; this side sent a Terminate with this code.
     #[error("the peer violated the protocol: {what} (terminate {code})")]
     Protocol {
-        /// The violation.
+        /// Description of the violation.
         what: &'static str,
-        /// The error that was sent to it.
+        /// The error code sent to the peer.
         code: TerminateCode,
     },
     /// The peer sent a Terminate.
@@ -62,7 +62,7 @@ pub enum Down {
     /// The transport failed.
     #[error("transport: {0}")]
     Transport(std::io::ErrorKind),
-    /// The other side took too long to set the connection up.
+    /// The peer took too long to set up the connection.
     #[error("timed out")]
     TimedOut,
 }

@@ -1,4 +1,4 @@
-//! The queue pair: the interface of every provider.
+//! The queue pair: the interface that every provider implements.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use counters::Block;
 
 use crate::{Down, RdmaError, WcError};
 
-/// A steering tag: names an exposed buffer on the wire.
+/// A steering tag: identifies an exposed buffer on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stag(pub u32);
 
@@ -17,18 +17,18 @@ pub struct Stag(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
-/// A range of the peer's memory that it exposed to this side.
+/// A range of memory that the peer exposed to this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
-    /// Its steering tag.
+    /// Steering tag of the buffer.
     pub stag: Stag,
     /// Tagged offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
-/// The access of the peer to an exposed buffer.
+/// The peer's access to an exposed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// RDMA Read from it.
@@ -37,31 +37,31 @@ pub enum Rights {
     RemoteWrite,
 }
 
-/// A buffer handed over for the peer to reach.
+/// A buffer to which the peer gets access.
 #[derive(Debug)]
 pub enum Exposed {
-    /// The peer may read it: with [`Rights::RemoteRead`].
+    /// The peer may read it, with [`Rights::RemoteRead`].
     Source(Sg),
-    /// The peer may write its whole capacity up to `length`: with [`Rights::RemoteWrite`]. Several buffers form one
-    /// range. They are returned filled as far as the peer has written them from the start without a gap: the bytes
-    /// behind that are the former contents of the memory. (A provider that cannot know has to clear them first, and
-    /// fills all.)
+    /// The peer may write its capacity up to `length`, with [`Rights::RemoteWrite`]. Several buffers form one
+    /// range. They are returned with a filled length up to the first byte that the peer did not write: later bytes
+    /// are the earlier contents of the memory. (A provider that cannot track this must clear the buffers first, and
+    /// fills them completely.)
     Sink {
-        /// The memory, in order.
+        /// The buffers, in order.
         bufs: arena::SgMut,
-        /// How many bytes of it are exposed.
+        /// Number of exposed bytes.
         length: u32,
     },
 }
 
-/// The address of an exposed buffer, for the descriptor that is sent to the peer.
+/// The address of an exposed buffer, to be sent to the peer in a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
-    /// Its steering tag: random, never one that was valid on this connection shortly before.
+    /// Steering tag: random, and not one of the tags that were recently valid on this connection.
     pub stag: Stag,
-    /// Tagged offset of its first byte.
+    /// Tagged offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -77,36 +77,36 @@ pub enum Wr {
     },
     /// Writes into the peer's memory.
     Write {
-        /// From here.
+        /// Data to write.
         src: Sg,
-        /// To there; its length is the source's.
+        /// Target; its length is the source's.
         to: Remote,
     },
     /// Reads the peer's memory. At most [`QueuePairCaps::ord`] are in flight; further ones wait in order.
     Read {
-        /// Into this buffer; its length is set to what was read.
+        /// Target buffer; its filled length is set to the number of bytes read.
         sink: IoBufMut,
-        /// From there; its length is at most the sink's capacity.
+        /// Source; its length is at most the sink's capacity.
         from: Remote,
     },
     /// A buffer for one arriving message.
     Recv(IoBufMut),
-    /// Invalidates one of our own steering tags.
+    /// Invalidates a steering tag of this side.
     Invalidate(Stag),
 }
 
 /// The capabilities of a queue pair, fixed once it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePairCaps {
-    /// RDMA Reads that may be in flight from here: min(our ORD, the peer's IRD).
+    /// Maximum number of this side's RDMA Reads in flight: min(our ORD, the peer's IRD).
     pub ord: u32,
-    /// RDMA Reads that the peer may have in flight: our IRD.
+    /// Maximum number of the peer's RDMA Reads in flight: our IRD.
     pub ird: u32,
-    /// The most buffers in one [`Sg`].
+    /// Maximum number of buffers in one [`Sg`].
     pub max_sge: usize,
-    /// Outstanding work requests at most, sends and receives each.
+    /// Maximum number of outstanding work requests, for sends and receives each.
     pub max_wr: usize,
-    /// The sink of a Read is reachable by the peer while it is in flight (iWARP cards): the caller treats it as
+    /// Whether the peer can access the sink of a Read in flight (iWARP cards). The caller then treats it as
     /// exposed.
     pub read_sink_exposed: bool,
 }
@@ -114,29 +114,29 @@ pub struct QueuePairCaps {
 /// A finished work request.
 #[derive(Debug)]
 pub struct Completion {
-    /// The request.
+    /// Id of the request.
     pub id: WrId,
     /// Its result.
     pub result: Result<Done, WcError>,
 }
 
-/// A work request's result; buffers come back by value.
+/// Result of a work request; it returns buffers by value.
 #[derive(Debug)]
 pub enum Done {
-    /// The message is handed to the fabric, its buffers are free for reuse.
+    /// The fabric has taken the message; its buffers are free for reuse.
     Send,
-    /// The source buffers are free for reuse; the data is placed before any later Send of ours arrives.
+    /// The source buffers are free for reuse. The data is placed before any later Send of this side arrives.
     Write,
-    /// The data, complete.
+    /// The data that was read.
     Read(IoBufMut),
     /// A message arrived.
     Recv {
         /// The message.
         buf: IoBufMut,
-        /// The steering tag of ours that it invalidated, with the buffer that was exposed under it.
+        /// The steering tag of this side that the message invalidated, and the buffer that was exposed under it.
         invalidated: Option<(Stag, Exposed)>,
     },
-    /// The steering tag is invalid now; this was its buffer.
+    /// The steering tag is now invalid; this was its buffer.
     Invalidate(Exposed),
 }
 
@@ -145,41 +145,41 @@ pub trait QueuePair: Send {
     /// Its capabilities.
     fn caps(&self) -> QueuePairCaps;
 
-    /// Gives the peer access to `what`. The queue pair holds it until the tag is invalidated, by [`Wr::Invalidate`] or
-    /// by the peer.
+    /// Gives the peer access to `what`. The queue pair holds it until [`Wr::Invalidate`] or the peer invalidates
+    /// the tag.
     ///
     /// # Errors
     /// [`RdmaError::TooManyRegions`], [`RdmaError::Down`]; `what` is dropped.
     fn expose(&mut self, what: Exposed, rights: Rights) -> Result<Exposure, RdmaError>;
 
-    /// Posts a work request. Sends, Writes, Reads and Invalidates start in order; each completes once, with
-    /// its `id`, through [`QueuePair::poll`], which the caller calls afterwards: posting wakes no task. An
-    /// Invalidate need not wait for earlier requests: nothing reaches the buffer any more once it has
-    /// completed.
+    /// Posts a work request. Sends, Writes, Reads and Invalidates start in order. Each completes once, with its
+    /// `id`, through [`QueuePair::poll`]. The caller must poll after posting: posting wakes no task. An Invalidate
+    /// does not wait for earlier requests: once it has completed, nothing accesses the buffer any more.
     ///
     /// # Errors
-    /// The reason and the request itself, unchanged.
+    /// The reason, and the unchanged request.
     fn post(&mut self, id: WrId, wr: Wr) -> Result<(), (RdmaError, Wr)>;
 
-    /// Makes progress and appends completions to `out`. Ready when any were appended; ready with an error when the
-    /// connection has ended and every outstanding request's completion has been appended by earlier calls, and with
-    /// the same error if called again.
+    /// Makes progress and appends completions to `out`. Ready if it appended any. Ready with an error if the
+    /// connection has ended and earlier calls have appended the completions of all outstanding requests; further
+    /// calls return the same error.
     fn poll(&mut self, cx: &mut Context<'_>, out: &mut Vec<Completion>) -> Poll<Result<(), Down>>;
 
-    /// Ends the connection: further polls send the queued requests, then the connection is closed and
-    /// [`QueuePair::poll`] reports [`Down::Closed`].
+    /// Closes the connection: further polls send the queued requests, then close it, and [`QueuePair::poll`]
+    /// returns [`Down::Closed`].
     fn close(&mut self);
 
-    /// Buffers exposed now.
+    /// Number of buffers exposed now.
     fn exposed(&self) -> usize;
 
-    /// The block in which it counts posted requests and transferred bytes (the cells of [`counters::transfers`]);
-    /// `None`: it does not count. The driver of the queue pair may count in the other cells of the block.
+    /// The block in which the queue pair counts posted requests and transferred bytes (the cells of
+    /// [`counters::transfers`]). `None` if it does not count. The driver of the queue pair may count in the other
+    /// cells of the block.
     fn counters(&self) -> Option<Arc<Block>> {
         None
     }
 
-    /// The addresses of both sides, this one's first, where the fabric has addresses.
+    /// The local and the remote address; `None` if the fabric has no addresses.
     fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
         None
     }

@@ -1,10 +1,10 @@
-//! Checks of a work request that every provider makes before it takes it.
+//! Checks that every provider makes before it accepts a work request.
 
 use arena::sg_len;
 
 use crate::{QueuePairCaps, RdmaError, Wr};
 
-/// How many work requests are outstanding.
+/// Number of outstanding work requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outstanding {
     /// Sends, Writes, Reads and Invalidates.
@@ -13,7 +13,7 @@ pub(crate) struct Outstanding {
     pub(crate) recvs: usize,
 }
 
-/// Whether `wr` can be taken; the caller checks the steering tag of an Invalidate.
+/// Whether `wr` can be accepted; the caller checks the steering tag of an Invalidate.
 pub(crate) fn check(wr: &Wr, caps: &QueuePairCaps, now: Outstanding) -> Result<(), RdmaError> {
     let count = if matches!(wr, Wr::Recv(_)) { now.recvs } else { now.sends };
     if count >= caps.max_wr {

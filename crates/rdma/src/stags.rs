@@ -1,13 +1,12 @@
 //! Steering tags: the memory that the peer may access, checked before any byte is transferred.
 //!
 //! Invariants:
-//! 1. A tag is random and was not valid among the last [`REMEMBERED`] tags of its queue pair, so a stale use of it
-//!    finds nothing.
-//! 2. The table belongs to one queue pair (the protection domain): no other connection's tag is found in it.
-//! 3. Memory is handed to the provider for placing only by [`Stags::write_target`], which has checked tag, rights and
-//!    bounds; once a tag is removed, no slice of its memory is handed out.
-//! 4. A sink is returned filled as far as [`Stags::placed`] was called without a gap, so that earlier contents of the
-//!    memory are not taken for the peer's data.
+//! 1. A tag is random, and not one of the last [`REMEMBERED`] tags of its queue pair: a stale tag is not found.
+//! 2. The table belongs to one queue pair (the protection domain): it contains no other connection's tag.
+//! 3. The provider gets memory to place bytes only from [`Stags::write_target`], which has checked tag, rights and
+//!    bounds. Once a tag is removed, no slice of its memory is handed out.
+//! 4. The filled length of a returned sink ends at the first byte not recorded by [`Stags::placed`], so that
+//!    earlier contents of the memory are not taken for the peer's data.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +17,7 @@ use smallvec::SmallVec;
 use crate::violation::Violation;
 use crate::{Exposed, Exposure, RdmaError, Rights, Stag};
 
-/// The number of invalidated tags that are remembered and not assigned again.
+/// Number of recently invalidated tags that are not assigned again.
 const REMEMBERED: usize = 1024;
 
 /// Slices to place one segment into.
@@ -28,7 +27,7 @@ pub(crate) type Slices<'a> = SmallVec<[&'a mut [u8]; 4]>;
 pub(crate) struct Stags {
     env: Env,
     live: HashMap<Stag, Region>,
-    /// Tags that are in use for the sinks of RDMA Reads, or were valid recently.
+    /// Tags of the sinks of RDMA Reads in flight, and recently valid tags.
     taken: HashMap<Stag, ()>,
     dead: VecDeque<Stag>,
     limit: usize,
@@ -41,14 +40,14 @@ struct Region {
     placed: Placed,
 }
 
-/// Which bytes of a sink were written: from its start to `prefix`, and ranges behind a gap.
+/// Bytes of a sink that were written: from its start to `prefix`, and the ranges in `later` behind a gap.
 #[derive(Default)]
 struct Placed {
     prefix: u32,
     later: SmallVec<[(u32, u32); 1]>,
 }
 
-/// Ranges behind a gap that are remembered; ranges beyond that count as not written.
+/// Maximum number of such ranges; ranges beyond that count as not written.
 const LATER_MAX: usize = 64;
 
 impl Placed {
@@ -69,7 +68,7 @@ impl Placed {
 }
 
 impl Region {
-    /// Returns the exposed buffer; a sink is filled as far as it was written.
+    /// Returns the exposed buffer; the filled length of a sink is `prefix`.
     fn end(self) -> Exposed {
         let mut what = self.what;
         if let Exposed::Sink { bufs, .. } = &mut what {
@@ -85,7 +84,7 @@ impl Region {
 }
 
 impl Stags {
-    /// An empty table that holds at most `limit` buffers.
+    /// Creates an empty table that holds at most `limit` buffers.
     pub(crate) fn new(env: Env, limit: usize) -> Stags {
         Stags {
             env,
@@ -97,12 +96,12 @@ impl Stags {
         }
     }
 
-    /// How many buffers are exposed.
+    /// Number of exposed buffers.
     pub(crate) fn len(&self) -> usize {
         self.live.len()
     }
 
-    /// Exposes `what` under a fresh tag.
+    /// Exposes `what` under a new tag.
     ///
     /// # Errors
     /// See [`crate::QueuePair::expose`].
@@ -131,7 +130,7 @@ impl Stags {
         Ok(Exposure { stag, offset: 0, length })
     }
 
-    /// Returns a tag for the sink of an RDMA Read. The sink is no exposed buffer, so a lookup of the tag fails.
+    /// Returns a tag for the sink of an RDMA Read. The sink is not an exposed buffer, so a lookup of the tag fails.
     pub(crate) fn reserve(&mut self) -> Stag {
         let stag = self.fresh();
         self.taken.insert(stag, ());
@@ -143,14 +142,14 @@ impl Stags {
         self.retire_tag(stag);
     }
 
-    /// Ends an exposure; returns its buffer, or `None` when the tag is not valid.
+    /// Ends an exposure. Returns its buffer, or `None` if the tag is not valid.
     pub(crate) fn invalidate(&mut self, stag: Stag) -> Option<Exposed> {
         let region = self.live.remove(&stag)?;
         self.retire_tag(stag);
         Some(region.end())
     }
 
-    /// `len` bytes were placed where [`Stags::write_target`] said.
+    /// Records that `len` bytes were placed into the memory that [`Stags::write_target`] returned.
     pub(crate) fn placed(&mut self, stag: Stag, offset: u64, len: usize) {
         if let Some(region) = self.live.get_mut(&stag) {
             // In bounds, as `write_target` has checked.
@@ -166,7 +165,7 @@ impl Stags {
     /// Checks an RDMA Write's segment (RFC 5041 7.1, RFC 5040 7.2); returns the memory for its `len` bytes.
     ///
     /// # Errors
-    /// What the peer did wrong; no byte may be placed.
+    /// The peer's violation; no byte may be placed.
     pub(crate) fn write_target(
         &mut self,
         stag: Stag,
@@ -197,10 +196,10 @@ impl Stags {
         Ok(out)
     }
 
-    /// Checks an RDMA Read Request (RFC 5040 5.2, 7.2); returns the bytes that it requests.
+    /// Checks an RDMA Read Request (RFC 5040 5.2, 7.2); returns the requested bytes.
     ///
     /// # Errors
-    /// What the peer did wrong.
+    /// The peer's violation.
     pub(crate) fn read_source(&self, stag: Stag, offset: u64, len: u32) -> Result<Sg, Violation> {
         let region = self.live.get(&stag).ok_or(Violation::READ_INVALID_STAG)?;
         let Exposed::Source(sg) = &region.what else { return Err(Violation::READ_RIGHTS) };
@@ -226,7 +225,7 @@ impl Stags {
             b.copy_from_slice(&self.random[at..]);
             self.random.truncate(at);
             let stag = Stag(u32::from_ne_bytes(b));
-            // 0 is never used, so that an all-zero descriptor names no buffer.
+            // 0 is never used, so that an all-zero descriptor refers to no buffer.
             if stag.0 != 0 && !self.live.contains_key(&stag) && !self.taken.contains_key(&stag) {
                 return stag;
             }
@@ -274,7 +273,7 @@ mod tests {
         assert!(t.invalidate(e.stag).is_none());
     }
 
-    /// Whatever its memory held before, a sink is returned filled with the bytes written from its start without a gap.
+    /// Whatever the memory contained before, the filled length of a returned sink ends at the first unwritten byte.
     #[test]
     fn a_sink_is_filled_as_far_as_it_was_written() {
         let (arena, mut t) = table();

@@ -1,4 +1,4 @@
-//! The violations of the protocol by a peer, each with the Terminate code that reports it (RFC 5040 4.8).
+//! Protocol violations by a peer, each with the Terminate code that reports it (RFC 5040 4.8).
 
 use crate::{Down, TerminateCode};
 
@@ -40,7 +40,7 @@ impl Violation {
     /// A Send with Invalidate names a steering tag that is not exposed.
     pub const CANNOT_INVALIDATE: Violation =
         Self::new(0, 2, 0x09, "Send with Invalidate of an invalid steering tag");
-    /// A Read Response that is not the one expected next.
+    /// A Read Response that is not the next expected one.
     pub const UNEXPECTED_RESPONSE: Violation =
         Self::new(0, 2, 0x06, "Read Response without an outstanding Read");
     /// A Read Response that is too short or too long.

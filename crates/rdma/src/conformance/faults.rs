@@ -1,10 +1,10 @@
-//! A forbidden operation ends its connection with the right code and changes no memory.
+//! A forbidden operation ends its connection with the right code and writes no memory.
 
 use super::*;
 use crate::Stag;
 use crate::violation::Violation;
 
-/// The peer is notified: B found the violation that A committed.
+/// B detects the violation that A committed, and notifies A.
 async fn expect(p: &mut Pair, log: &mut Log, violation: Violation) {
     let (a, b) = p.until_down(log).await;
     assert_eq!(b, Down::Protocol { what: violation.what, code: violation.code });
@@ -37,7 +37,7 @@ pub(crate) async fn too_long_a_send_ends_it(make: &mut impl AsyncFnMut(Shape) ->
     assert_eq!(log.take(At::B, 2).result.err(), Some(WcError::Flushed));
 }
 
-/// A writes 8 bytes at `offset` of a 10,000-byte sink with a tag made from its tag.
+/// A writes 8 bytes at `offset` of a sink of 10,000 bytes, with a tag derived from the sink's tag.
 async fn bad_write(
     make: &mut impl AsyncFnMut(Shape) -> Pair,
     offset: u64,
@@ -111,7 +111,7 @@ pub(crate) async fn read_from_a_sink(make: &mut impl AsyncFnMut(Shape) -> Pair) 
     expect(&mut p, &mut log, Violation::READ_RIGHTS).await;
 }
 
-/// After the invalidation has completed no byte is placed.
+/// No byte is placed after the invalidation has completed.
 pub(crate) async fn write_after_invalidation(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let (mut p, mut log) = (make(Shape::default()).await, Log::default());
     let mut first = p.buf(4096);
@@ -137,7 +137,7 @@ pub(crate) async fn invalidating_a_bad_tag(make: &mut impl AsyncFnMut(Shape) -> 
     assert!(matches!(log.take(At::B, 1).result, Err(WcError::Flushed)), "the message is not delivered");
 }
 
-/// The queue pair is the protection domain: a tag of another connection names nothing here.
+/// The queue pair is the protection domain: a tag of another connection is not found.
 pub(crate) async fn another_connections_tag_is_not_found(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let (mut p, mut other) = (make(Shape::default()).await, make(Shape::default()).await);
     let sink = other.sink(4096);
@@ -148,7 +148,7 @@ pub(crate) async fn another_connections_tag_is_not_found(make: &mut impl AsyncFn
     assert_eq!(other.b.exposed(), 1);
 }
 
-/// RFC 5040 5.1: the tag of a zero-length RDMA Write is not checked; nor is a zero-length Read's (5.2.1).
+/// RFC 5040 5.1, 5.2.1: the tag of a zero-length RDMA Write or Read is not checked.
 pub(crate) async fn a_zero_length_write_needs_no_tag(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let (mut p, mut log) = (make(Shape::default()).await, Log::default());
     let nowhere = Remote { stag: Stag(0), offset: 77, length: 0 };

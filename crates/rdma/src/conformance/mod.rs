@@ -1,4 +1,4 @@
-//! The requirements on every provider of [`QueuePair`], as tests that run on a connected pair.
+//! Requirements on every provider of [`QueuePair`], as tests that run on a connected pair.
 
 pub(crate) mod faults;
 pub(crate) mod moves;
@@ -26,7 +26,7 @@ enum At {
     B,
 }
 
-/// The completions and the end of the connection at both sides.
+/// Completions, and the reason for the end of the connection, at both sides.
 #[derive(Default)]
 struct Log {
     a: Vec<Completion>,
@@ -44,7 +44,7 @@ impl Pair {
         self.arena.try_alloc(len, Class::Payload).expect("the tests' arena is large")
     }
 
-    /// Bytes in pieces of at most `piece`.
+    /// Splits `bytes` into buffers of at most `piece` bytes.
     fn sg(&self, bytes: &[u8], piece: usize) -> Sg {
         bytes.chunks(piece.max(1)).map(|c| IoBuf::from(c.to_vec())).collect()
     }
@@ -118,7 +118,7 @@ impl Log {
         }
     }
 
-    /// Takes the completion of this request; it is an error if there is not exactly one.
+    /// Takes the completion of this request; panics unless there is exactly one.
     fn take(&mut self, at: At, id: u64) -> Completion {
         let list = self.of(at);
         let found: Vec<usize> = (0..list.len()).filter(|i| list[*i].id == WrId(id)).collect();
@@ -145,12 +145,12 @@ impl Log {
     }
 }
 
-/// The whole of an exposure.
+/// The full range of an exposure.
 fn whole(e: Exposure) -> Remote {
     Remote { stag: e.stag, offset: e.offset, length: e.length }
 }
 
-/// A pattern of bytes that identifies its source by `seed`.
+/// A pattern of bytes that depends on `seed`.
 fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_be_bytes()[0] ^ seed).collect()
 }
@@ -167,7 +167,7 @@ fn sink_bytes(what: Exposed) -> Vec<u8> {
     }
 }
 
-/// Declares the suite for a provider: `$pair` is an async function that makes a [`Pair`] from [`Shape`].
+/// Declares the suite for a provider: `$pair` is an async function that makes a [`Pair`] from a [`Shape`].
 macro_rules! conformance {
     ($pair:path) => {
         $crate::conformance::conformance!(@tests $pair;

@@ -18,7 +18,7 @@ pub(crate) async fn sends_arrive_in_order_in_posted_receives(make: &mut impl Asy
     }
 }
 
-/// RFC 5040 5.5: data of an RDMA Write is placed before a later Send of the same stream is delivered.
+/// RFC 5040 5.5: the data of an RDMA Write is placed before a later Send of the same stream is delivered.
 pub(crate) async fn writes_land_before_the_send_after_them(make: &mut impl AsyncFnMut(Shape) -> Pair) {
     let (mut p, mut log) = (make(Shape::default()).await, Log::default());
     let data = pattern(200_000, 7);

@@ -1,9 +1,9 @@
-//! A batch of FPDUs to be written to the socket: it owns the headers and trailers, the payload stays in its buffers.
+//! A batch of FPDUs to write to the socket. It owns the headers and trailers; the payload stays in its buffers.
 //!
-//! A batch is filled when it is empty and then written out, in as many writes as the socket takes. Invariants:
-//! 1. `parts`, less the first `skip` bytes, are exactly the bytes not yet written.
-//! 2. `ends` is in ascending order of position; a request's end is reported when every byte up to it is written and
-//!    its payload is no longer referred to here.
+//! A batch is filled while it is empty, and then written in as many writes as the socket needs. Invariants:
+//! 1. `parts`, without the first `skip` bytes, are exactly the bytes that are not written yet.
+//! 2. `ends` is sorted by position. The end of a request is reported when all bytes up to it are written and the
+//!    batch holds no reference to its payload any more.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use arena::IoBuf;
 use smallvec::SmallVec;
 
-/// The most slices in one write; Linux takes 1024.
+/// Maximum number of slices in one write; Linux accepts 1024.
 const SLICES: usize = 256;
 
 /// Slices of one write.
@@ -39,7 +39,7 @@ pub(crate) struct Batch<E> {
     ends: VecDeque<(u64, E)>,
     queued: u64,
     written: u64,
-    /// FPDUs so far.
+    /// Number of FPDUs so far.
     pub(crate) frames: u64,
 }
 
@@ -61,17 +61,17 @@ impl<E> Batch<E> {
         self.parts.is_empty()
     }
 
-    /// Bytes not yet written.
+    /// Number of bytes not yet written.
     pub(crate) fn len(&self) -> usize {
         (self.queued - self.written) as usize
     }
 
-    /// How many parts are queued: a measure of how many slices a write will have.
+    /// Number of queued parts, which approximates the number of slices of a write.
     pub(crate) fn parts(&self) -> usize {
         self.parts.len()
     }
 
-    /// Appends bytes that `write` puts at the end of the vector; they are returned for the CRC.
+    /// Appends the bytes that `write` appends to the vector. Returns them, for the CRC.
     pub(crate) fn own(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> &[u8] {
         if self.parts.is_empty() {
             self.own.clear();
@@ -95,12 +95,12 @@ impl<E> Batch<E> {
         }
     }
 
-    /// `end` is reported once all that is queued now is written.
+    /// Reports `end` when all bytes queued so far are written.
     pub(crate) fn end(&mut self, end: E) {
         self.ends.push_back((self.queued, end));
     }
 
-    /// What to write next.
+    /// Returns the next bytes to write.
     pub(crate) fn slices(&self) -> Slices<'_> {
         let mut skip = self.skip;
         self.parts
@@ -116,7 +116,7 @@ impl<E> Batch<E> {
             .collect()
     }
 
-    /// `n` more bytes of [`Batch::slices`] are written; each end reached is given to `reached`.
+    /// Records that `n` more bytes of [`Batch::slices`] are written; passes each completed end to `reached`.
     pub(crate) fn advance(&mut self, n: usize, mut reached: impl FnMut(E)) {
         self.written += n as u64;
         let mut left = n + std::mem::take(&mut self.skip);
@@ -133,7 +133,7 @@ impl<E> Batch<E> {
         }
     }
 
-    /// Drops all, and gives the ends that were not reached to `lost`.
+    /// Drops all bytes, and passes the ends that were not reached to `lost`.
     pub(crate) fn abandon(&mut self, lost: impl FnMut(E)) {
         self.parts.clear();
         self.skip = 0;
@@ -148,8 +148,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// However many bytes the socket takes at a time, the bytes are written in order and each end is reported when
-        /// due.
+        /// Whatever number of bytes the socket accepts at a time, the bytes are written in order and each end is
+        /// reported in time.
         #[test]
         fn writes_of_any_size(sizes in proptest::collection::vec((0usize..9, 0usize..50), 1..40),
                               writes in proptest::collection::vec(1usize..100, 1..60)) {

@@ -1,9 +1,11 @@
-//! The protocol of one connection without its socket: requests in, FPDUs out; bytes in, completions out.
+//! The protocol of one connection without its socket: turns requests into FPDUs, and received bytes into
+//! completions.
 //!
 //! Invariants:
-//! 1. Exposures are reached only in [`Phase::Open`] and [`Phase::Closing`]; leaving these clears the table first.
-//! 2. `sends` holds what has not started; `current` is the one message being cut into segments; a started Read is in
-//!    `reads`, in the order of the requests, until its last byte is placed.
+//! 1. Exposures are accessed only in [`Phase::Open`] and [`Phase::Closing`]; the table is cleared before the phase
+//!    changes to another one.
+//! 2. `sends` holds the requests that have not started. `current` is the one message that is being split into
+//!    segments. A started Read is in `reads`, in the order of the requests, until its last byte is placed.
 //! 3. `responses` holds at most IRD Reads of the peer: a Read counts until its last byte is written to the socket.
 //! 4. Every request is in exactly one of `sends`, `current`, the batch's ends, `reads`, `recvs`, `finished`.
 
@@ -22,28 +24,28 @@ use crate::{
     WrId,
 };
 
-/// The parameters negotiated by the set-up, and this side's limits.
+/// Parameters negotiated during the connection setup, and this side's limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// CRCs are sent and checked.
+    /// Whether CRCs are sent and checked.
     pub crc: bool,
     /// The longest ULPDU that this side sends, in bytes.
     pub max_ulpdu: usize,
-    /// Reads of the peer that are answered at a time.
+    /// Maximum number of the peer's Reads that are answered concurrently.
     pub ird: u32,
-    /// Reads of this side in flight at most.
+    /// Maximum number of this side's Reads in flight.
     pub ord: u32,
-    /// Outstanding requests, sends and receives each.
+    /// Maximum number of outstanding requests, for sends and receives each.
     pub max_wr: usize,
-    /// Exposed buffers.
+    /// Maximum number of exposed buffers.
     pub max_regions: usize,
-    /// This side is the responder: it sends nothing before the initiator's first FPDU (RFC 5044 7.1.2).
+    /// Whether this side is the responder, which sends nothing before the initiator's first FPDU (RFC 5044 7.1.2).
     pub wait: bool,
-    /// The ready-to-receive messages that may come first (RFC 6581 8).
+    /// The ready-to-receive messages that the initiator may send first (RFC 6581 8).
     pub ready: Ready,
 }
 
-/// The most buffers in one payload.
+/// Maximum number of buffers in one payload.
 const MAX_SGE: usize = 256;
 
 pub struct Core {
@@ -52,7 +54,7 @@ pub struct Core {
     pub(super) sends: VecDeque<(WrId, Wr)>,
     pub(super) current: Option<Message>,
     pub(super) responses: VecDeque<Response>,
-    /// Responses from here on have bytes to be cut.
+    /// Index of the first response with bytes left to send.
     pub(super) response_at: usize,
     pub(super) reads: VecDeque<Fetch>,
     pub(super) recvs: VecDeque<(WrId, IoBufMut)>,
@@ -70,11 +72,11 @@ pub struct Core {
 /// The phase of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Requests are taken and input is processed.
+    /// Requests are accepted and input is processed.
     Open,
-    /// Posted requests are still sent, no more are taken.
+    /// Posted requests are still sent; new ones are refused.
     Closing,
-    /// A Terminate is being sent; then the connection is down for this reason.
+    /// A Terminate is being sent; afterwards the connection is down for this reason.
     Terminating(Down),
     /// The connection has ended for this reason.
     Down(Down),
@@ -111,7 +113,7 @@ pub(super) struct Fetch {
     pub(super) placed: u32,
 }
 
-/// The request or response that is finished when the batch has been written up to a point.
+/// The request or response that is complete when the batch is written up to a position.
 pub(super) enum End {
     Message(WrId, MessageKind),
     Response,
@@ -199,8 +201,8 @@ impl Core {
         for c in &self.finished {
             let receive = matches!(c.result, Ok(Done::Recv { .. }));
             let count = if receive { &mut self.outstanding.recvs } else { &mut self.outstanding.sends };
-            // After the end of the connection the kind of a flushed request is not known; the counts are not needed any
-            // more.
+            // After the end of the connection the kind of a flushed request is unknown, but the counts are then
+            // unused.
             *count = count.saturating_sub(1);
         }
         let any = !self.finished.is_empty();
@@ -208,7 +210,7 @@ impl Core {
         any
     }
 
-    /// Bytes to write next; empty when there are none now.
+    /// Returns the bytes to write next; empty if there are none now.
     pub fn output(&mut self) -> Slices<'_> {
         if self.batch.is_empty() {
             self.fill();
@@ -216,7 +218,7 @@ impl Core {
         self.batch.slices()
     }
 
-    /// `n` bytes of [`Core::output`] are written.
+    /// Records that `n` bytes of [`Core::output`] are written.
     pub fn written(&mut self, n: usize) {
         let Core { batch, finished, responses, response_at, .. } = self;
         batch.advance(n, |end| match end {
@@ -231,7 +233,7 @@ impl Core {
         });
     }
 
-    /// Whether everything has been written that is to be sent before the connection ends.
+    /// Whether all bytes that must be sent before the end of the connection are written.
     pub fn ready_to_end(&self) -> bool {
         let sent = self.batch.is_empty();
         match &self.phase {
@@ -251,12 +253,12 @@ impl Core {
         !self.finished.is_empty()
     }
 
-    /// Whether bytes from the peer are still processed.
+    /// Whether input from the peer is still processed.
     pub fn takes_input(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Closing)
     }
 
-    /// Ends the connection: no byte is placed from here on, and every outstanding request is flushed.
+    /// Ends the connection: no further byte is placed, and every outstanding request is flushed.
     pub fn end(&mut self, why: Down) {
         if matches!(self.phase, Phase::Down(_)) {
             return;
@@ -278,7 +280,7 @@ impl Core {
         self.finished.extend(lost.into_iter().map(|id| Completion { id, result: Err(WcError::Flushed) }));
     }
 
-    /// The tag of the oldest Read's sink, which starts now if none is in flight; 0 if there is none.
+    /// Starts the oldest Read if none is in flight; returns the tag of its sink, or 0 if there is none.
     pub(super) fn reads_in_flight_tag(&mut self) -> Stag {
         self.wait = false;
         self.fill();
@@ -290,7 +292,7 @@ impl Core {
     }
 }
 
-/// A payload and how much of it has been cut.
+/// A payload and the position up to which it has been sent.
 pub(super) struct Cursor {
     sg: Sg,
     index: usize,
@@ -300,7 +302,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// At the start of `sg`, whose length has been checked to fit.
+    /// Starts at the beginning of `sg`. The caller has checked that its length fits.
     pub(super) fn new(sg: Sg) -> Cursor {
         let total = sg_len(&sg) as u32;
         Cursor { sg, index: 0, at: 0, sent: 0, total }
@@ -310,12 +312,12 @@ impl Cursor {
         (self.total - self.sent) as usize
     }
 
-    /// Whether some of it was cut, but not all.
+    /// Whether a part of it was sent, but not all.
     pub(super) fn is_cut(&self) -> bool {
         self.sent > 0 && self.sent < self.total
     }
 
-    /// The next `n` bytes, piece by piece.
+    /// Takes the next `n` bytes, buffer by buffer.
     pub(super) fn take(&mut self, n: usize, mut piece: impl FnMut(IoBuf)) {
         let mut left = n;
         while left > 0 {

@@ -14,9 +14,9 @@
 use crate::Stag;
 use crate::violation::Violation;
 
-/// Bytes of a tagged segment's header.
+/// Length of a tagged segment's header in bytes.
 pub const TAGGED_LEN: usize = 14;
-/// Bytes of an untagged segment's header.
+/// Length of an untagged segment's header in bytes.
 pub const UNTAGGED_LEN: usize = 18;
 
 const TAGGED: u8 = 0x80;
@@ -24,7 +24,7 @@ const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
 const VERSION: u8 = 0x01;
 
-/// An untagged buffer queue (RFC 5040 5.1: which operation uses which).
+/// An untagged buffer queue; RFC 5040 5.1 assigns the operations to the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue(pub u32);
 
@@ -40,11 +40,11 @@ impl Queue {
 /// The header of a tagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
-    /// The last segment of its message.
+    /// Whether it is the last segment of its message.
     pub last: bool,
     /// RDMAP's control byte.
     pub control: u8,
-    /// Where to.
+    /// Steering tag of the target.
     pub stag: Stag,
     /// Tagged offset of the payload's first byte.
     pub offset: u64,
@@ -53,13 +53,13 @@ pub struct Tagged {
 /// The header of an untagged segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Untagged {
-    /// The last segment of its message.
+    /// Whether it is the last segment of its message.
     pub last: bool,
     /// RDMAP's control byte.
     pub control: u8,
-    /// RDMAP's word: the steering tag to invalidate, for the operations that do.
+    /// RDMAP's word: the steering tag to invalidate, for the operations that invalidate one.
     pub word: u32,
-    /// Which queue of buffers.
+    /// Queue of the target buffer.
     pub queue: Queue,
     /// Message sequence number, from 1.
     pub msn: u32,
@@ -77,7 +77,7 @@ pub enum Header {
 }
 
 impl Header {
-    /// The header at the start of `ulpdu`, and its length; `None` when `ulpdu` is too short for one.
+    /// Parses the header at the start of `ulpdu`; returns it and its length, or `None` if `ulpdu` is too short.
     ///
     /// # Errors
     /// A DDP version other than 1 (RFC 5041 4.1, 8.2).

@@ -1,4 +1,4 @@
-//! Entry points for fuzz targets and "no input panics" tests: everything a peer's bytes can reach.
+//! Entry points for fuzz targets and "no input panics" tests: all code that a peer's bytes can reach.
 
 use arena::{Arena, Class, IoBuf};
 use env::Env;
@@ -7,7 +7,7 @@ use super::core::{Config, Core, Phase};
 use super::mpa::{FRAME_LEN, Frame, Kind, Ready};
 use crate::{Exposed, Remote, Rights, Stag, Wr, WrId};
 
-/// An MPA start-up frame of either kind.
+/// Parses `bytes` as an MPA start-up frame of each kind.
 pub fn frame(bytes: &[u8]) {
     let Some((fixed, tail)) = bytes.split_first_chunk::<FRAME_LEN>() else { return };
     for kind in [Kind::Request, Kind::Reply] {
@@ -17,9 +17,9 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// An established connection with exposures, receives and a Read in flight takes `bytes` in pieces of 1 to 256 bytes,
-/// then the first byte of each piece says how many. A segment for steering tag 1, 2 or 3 is redirected to the exposed
-/// sink, the exposed source or the Read, so that a fuzzer need not guess random tags.
+/// Feeds `bytes` to an established connection with exposures, receives and a Read in flight. The first byte of each
+/// piece is its length, 1 to 256. A segment for steering tag 1, 2 or 3 is redirected to the exposed sink, the
+/// exposed source or the Read, so that a fuzzer need not guess random tags.
 pub fn connection(crc: bool, arena: &Arena, bytes: &[u8]) {
     let env = Env::simulated(1);
     let config = Config {
@@ -54,7 +54,7 @@ pub fn connection(crc: bool, arena: &Arena, bytes: &[u8]) {
     assert_eq!(core.exposed(), 0);
 }
 
-/// Tags 1, 2 and 3 and the random tags that replace them.
+/// Tags 1, 2 and 3, and the random tags that replace them.
 type Tags = [(u32, Stag); 3];
 
 fn furnish(core: &mut Core, arena: &Arena) -> Option<Tags> {
@@ -71,16 +71,16 @@ fn furnish(core: &mut Core, arena: &Arena) -> Option<Tags> {
     Some([(1, sink.stag), (2, source.stag), (3, read)])
 }
 
-/// Rewrites tags 1 to 3 at the start of the stream, where an FPDU begins.
+/// Replaces tags 1 to 3 at the start of the stream, where an FPDU starts.
 fn redirect(stream: &mut [u8], tags: &Tags) {
-    // Tagged or not, a steering tag comes after the FPDU's length and the two control bytes.
+    // In both kinds of segment, the steering tag follows the FPDU's length and the two control bytes.
     let Some(tag) = stream.get_mut(4..8) else { return };
     if let Some((_, real)) = tags.iter().find(|(named, _)| tag == named.to_be_bytes()) {
         tag.copy_from_slice(&real.0.to_be_bytes());
     }
 }
 
-/// Lets everything leave.
+/// Takes all output.
 fn flush(core: &mut Core) {
     loop {
         let n = core.output().iter().map(|s| s.len()).sum();

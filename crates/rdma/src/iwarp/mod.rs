@@ -1,17 +1,17 @@
 //! iWARP in user space over a TCP socket: MPA (RFC 5044, 6581), DDP (RFC 5041), RDMAP (RFC 5040).
 //!
-//! **What it is.** Wire-compatible with iWARP cards and with Linux's siw. `core` (with `rx` and `tx`) is the protocol
-//! without a socket; `shell` moves bytes between it and a [`tokio::net::TcpStream`]; `setup` makes connections:
-//! [`Listener`] or [`respond`] on one side, [`connect`] on the other.
+//! **What it is.** Wire-compatible with iWARP cards and with Linux's siw. `core` (with `rx` and `tx`) is the
+//! protocol without a socket. `shell` moves bytes between it and a [`tokio::net::TcpStream`]. `setup` establishes
+//! connections: [`Listener`] or [`respond`] on one side, [`connect`] on the other.
 //!
 //! **What it is not.** No markers: a peer that demands them is refused, with the reason. No segments across TCP
-//! connections, no loose ordering: TCP delivers in order, so every sequence number and offset is checked to be the
-//! next.
+//! connections and no loose ordering: TCP delivers in order, so every sequence number and offset must be the next
+//! one.
 //!
-//! **Copies.** What is sent is never copied in user space: headers and payload leave in one vectored write. What
-//! arrives without CRCs goes from the socket straight into its target where a segment is long, else through a
-//! receive buffer that all connections of a thread share; with CRCs always through that buffer, because no byte is
-//! placed before its CRC has been checked. Both are counted in [`arena::passes`].
+//! **Copies.** Sending is zero-copy: headers and payload are sent in one vectored write. Without CRCs, long
+//! segments are read from the socket directly into their target; other bytes pass through a receive buffer that all
+//! connections of a thread share. With CRCs all bytes pass through that buffer, because no byte is placed before
+//! its CRC has been checked. [`arena::passes`] counts the copies and the CRCs.
 
 mod batch;
 mod core;
@@ -28,7 +28,7 @@ pub mod terminate;
 mod tests;
 mod tx;
 
-/// The provider's name among the counters of RDMA Activity.
+/// The provider's name in the RDMA Activity counters.
 pub const PROVIDER: &str = "iwarp";
 
 pub use setup::{Arriving, Crc, Incoming, Listener, Options, SetupError, connect, initiate, respond};

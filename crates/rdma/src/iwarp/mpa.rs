@@ -10,19 +10,19 @@
 //! 22            ORD and flags C, D, 2
 //!     private data
 //! ```
-//! The CRC goes least significant byte first (as in iSCSI), all else is big-endian.
+//! The CRC is stored least significant byte first (as in iSCSI); all other fields are big-endian.
 
 use arena::passes::{Pass, count};
 use crc_fast::{CrcAlgorithm, Digest};
 use thiserror::Error;
 
-/// Bytes of the fixed part of a start-up frame, before the private data.
+/// Length of the fixed part of a start-up frame, before the private data, in bytes.
 pub const FRAME_LEN: usize = 20;
-/// The most private data, the enhanced words included (RFC 5044 7.1).
+/// Maximum length of the private data, including the enhanced words, in bytes (RFC 5044 7.1).
 pub const PRIVATE_MAX: usize = 512;
-/// An IRD or ORD that is not negotiated in the frame (RFC 6581 9.1).
+/// IRD or ORD value that means "not negotiated in this frame" (RFC 6581 9.1).
 pub const UNSPECIFIED_DEPTH: u16 = 0x3FFF;
-/// Bytes of an FPDU that are not ULPDU: length and CRC.
+/// Bytes of an FPDU besides ULPDU and padding: length and CRC.
 pub const FPDU_OVERHEAD: usize = 6;
 
 const REQUEST_KEY: &[u8; 16] = b"MPA ID Req Frame";
@@ -32,7 +32,7 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 
-/// Which start-up frame.
+/// Kind of start-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// From the initiator.
@@ -44,13 +44,13 @@ pub enum Kind {
 /// The enhanced words of revision 2 (RFC 6581 9.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enhanced {
-    /// RDMA Reads that the sender of the frame answers at a time, at most 0x3FFF.
+    /// Maximum number of RDMA Reads that the sender of the frame answers concurrently, at most 0x3FFF.
     pub ird: u16,
-    /// RDMA Reads that it starts at a time, at most 0x3FFF.
+    /// Maximum number of RDMA Reads that it starts concurrently, at most 0x3FFF.
     pub ord: u16,
     /// Flag A: the initiator sends a ready-to-receive message, so that either side may send first.
     pub peer_to_peer: bool,
-    /// Which ready-to-receive messages are possible.
+    /// The possible ready-to-receive messages.
     pub ready: Ready,
 }
 
@@ -66,15 +66,15 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Every one of them.
+    /// All of them.
     pub const ALL: Ready = Ready { send: true, write: true, read: true };
 
-    /// None of them.
+    /// Whether no message is set.
     pub fn is_empty(self) -> bool {
         self == Ready::default()
     }
 
-    /// Those in both.
+    /// The messages that are set in both.
     pub fn and(self, other: Ready) -> Ready {
         Ready {
             send: self.send && other.send,
@@ -89,39 +89,39 @@ impl Ready {
 pub struct Frame {
     /// Request or reply.
     pub kind: Kind,
-    /// 1 or 2.
+    /// MPA revision: 1 or 2.
     pub revision: u8,
-    /// The sender wants markers in what it receives.
+    /// Whether the sender requests markers in the data that it receives.
     pub markers: bool,
-    /// The sender wants CRCs.
+    /// Whether the sender requests CRCs.
     pub crc: bool,
-    /// A reply: the connection is refused.
+    /// Whether a reply refuses the connection.
     pub reject: bool,
-    /// Revision 2 with its words.
+    /// The enhanced words; only in revision 2.
     pub enhanced: Option<Enhanced>,
-    /// The upper layer's.
+    /// Private data of the upper layer.
     pub private_data: Vec<u8>,
 }
 
 /// An invalid start-up frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum FrameError {
-    /// Neither key: this is no iWARP peer.
+    /// The key is wrong: the peer is not an iWARP endpoint.
     #[error("the peer does not use MPA, so it is not an iWARP endpoint")]
     Key,
-    /// A revision that does not exist.
+    /// An unknown revision.
     #[error("unsupported MPA revision {0}")]
     Revision(u8),
-    /// More than [`PRIVATE_MAX`], or less than the enhanced words.
+    /// Private data longer than [`PRIVATE_MAX`], or shorter than the enhanced words.
     #[error("an MPA frame with an invalid length of private data: {0} bytes")]
     PrivateData(u16),
 }
 
 impl Frame {
-    /// Checks the fixed part and returns how many bytes follow it.
+    /// Checks the fixed part and returns the number of bytes that follow it.
     ///
     /// # Errors
-    /// It is no start-up frame of the `kind` expected.
+    /// The bytes are not a start-up frame of the expected `kind`.
     pub fn tail_len(kind: Kind, fixed: &[u8; FRAME_LEN]) -> Result<usize, FrameError> {
         let key = if kind == Kind::Request { REQUEST_KEY } else { REPLY_KEY };
         if !fixed.starts_with(key) {
@@ -141,7 +141,7 @@ impl Frame {
     /// Decodes a frame whose fixed part [`Frame::tail_len`] accepted.
     ///
     /// # Errors
-    /// As [`Frame::tail_len`]; the tail has another length.
+    /// The errors of [`Frame::tail_len`]; also if the tail has another length.
     pub fn parse(kind: Kind, fixed: &[u8; FRAME_LEN], tail: &[u8]) -> Result<Frame, FrameError> {
         if Frame::tail_len(kind, fixed)? != tail.len() {
             return Err(FrameError::PrivateData(tail.len().min(usize::from(u16::MAX)) as u16));
@@ -162,10 +162,10 @@ impl Frame {
         })
     }
 
-    /// The frame's bytes. The private data fits if it is at most [`PRIVATE_MAX`] less 4 bytes.
+    /// Encodes the frame. The private data may have up to [`PRIVATE_MAX`] less 4 bytes.
     ///
     /// # Errors
-    /// [`FrameError::PrivateData`] when it does not fit.
+    /// [`FrameError::PrivateData`] if it does not fit.
     pub fn to_vec(&self) -> Result<Vec<u8>, FrameError> {
         let words = self.enhanced.map(|e| e.to_bytes());
         let len = self.private_data.len() + words.map_or(0, |w| w.len());
@@ -186,7 +186,7 @@ impl Frame {
     }
 }
 
-/// RFC 6581 4: the flag means something from revision 2 on; in revision 1 it is reserved and ignored.
+/// RFC 6581 4: the flag is defined from revision 2 on; in revision 1 it is reserved and ignored.
 fn is_enhanced(fixed: &[u8; FRAME_LEN]) -> bool {
     fixed[17] == 2 && fixed[16] & ENHANCED != 0
 }
@@ -207,23 +207,24 @@ impl Enhanced {
     }
 }
 
-/// Bytes of padding after a ULPDU of `len` bytes (RFC 5044 4.1).
+/// Length of the padding after a ULPDU of `len` bytes (RFC 5044 4.1).
 pub fn padding(len: usize) -> usize {
     (2 + len).wrapping_neg() % 4
 }
 
-/// Bytes of the whole FPDU for a ULPDU of `len` bytes.
+/// Length of the whole FPDU for a ULPDU of `len` bytes.
 pub fn fpdu_len(len: usize) -> usize {
     FPDU_OVERHEAD + len + padding(len)
 }
 
-/// The longest ULPDU whose FPDU has at most `segment` bytes: one TCP segment's payload (RFC 5044 4.2).
+/// Length of the longest ULPDU whose FPDU has at most `segment` bytes: the payload of one TCP segment (RFC 5044
+/// 4.2).
 pub fn max_ulpdu(segment: usize) -> usize {
-    let largest = usize::from(u16::MAX) + FPDU_OVERHEAD + 1; // so that the length fits its field
+    let largest = usize::from(u16::MAX) + FPDU_OVERHEAD + 1; // the length must fit its 16-bit field
     (segment.min(largest) & !3).saturating_sub(FPDU_OVERHEAD)
 }
 
-/// CRC32C over an FPDU's parts in order.
+/// CRC32C over the parts of an FPDU, in order.
 pub struct Crc(Digest);
 
 impl Default for Crc {
@@ -244,13 +245,13 @@ impl Crc {
         count(Pass::Crc, bytes.len());
     }
 
-    /// The CRC's bytes at the end of an FPDU.
+    /// The CRC as encoded at the end of an FPDU.
     pub fn to_bytes(&self) -> [u8; 4] {
         (self.0.finalize() as u32).to_le_bytes()
     }
 }
 
-/// Whether a whole FPDU, length to CRC, matches its CRC.
+/// Whether a whole FPDU, from length to CRC, matches its CRC.
 pub fn crc_matches(fpdu: &[u8]) -> bool {
     let Some((covered, crc)) = fpdu.split_last_chunk::<4>() else { return false };
     count(Pass::Crc, covered.len());

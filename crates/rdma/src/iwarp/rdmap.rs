@@ -14,7 +14,7 @@ impl Opcode {
     pub const READ_REQUEST: Opcode = Opcode(1);
     /// RDMA Read Response: tagged.
     pub const READ_RESPONSE: Opcode = Opcode(2);
-    /// Send: untagged, queue 0, as are the next three.
+    /// Send: untagged, queue 0; so are the next three.
     pub const SEND: Opcode = Opcode(3);
     /// Send with Invalidate.
     pub const SEND_INVALIDATE: Opcode = Opcode(4);
@@ -25,7 +25,7 @@ impl Opcode {
     /// Terminate: untagged, queue 2.
     pub const TERMINATE: Opcode = Opcode(7);
 
-    /// The operation in RDMAP's control byte: bits 7–6 the version, 1; bits 3–0 the opcode.
+    /// Parses RDMAP's control byte: bits 7–6 are the version, 1; bits 3–0 are the opcode.
     ///
     /// # Errors
     /// Another version (RFC 5040 4.8).
@@ -33,7 +33,7 @@ impl Opcode {
         if control >> 6 != VERSION { Err(Violation::RDMAP_VERSION) } else { Ok(Opcode(control & 0x0F)) }
     }
 
-    /// The control byte.
+    /// Encodes the control byte.
     pub fn control(self) -> u8 {
         VERSION << 6 | self.0
     }
@@ -66,18 +66,18 @@ pub struct ReadRequest {
     pub sink: Stag,
     /// The tagged offset of the response's target.
     pub sink_offset: u64,
-    /// What is read.
+    /// The range to read.
     pub from: Remote,
 }
 
 impl ReadRequest {
-    /// Bytes of a Read Request.
+    /// Length of a Read Request in bytes.
     pub const LEN: usize = 28;
 
-    /// Decodes it.
+    /// Decodes a Read Request.
     ///
     /// # Errors
-    /// The payload is not [`ReadRequest::LEN`] bytes.
+    /// The payload does not have [`ReadRequest::LEN`] bytes.
     pub fn parse(payload: &[u8]) -> Result<ReadRequest, Violation> {
         let b: &[u8; ReadRequest::LEN] = payload.try_into().map_err(|_| Violation::MESSAGE_SIZE)?;
         let word = |at: usize| u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]]);
@@ -89,7 +89,7 @@ impl ReadRequest {
         })
     }
 
-    /// Appends it.
+    /// Appends the encoded Read Request.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.sink.0.to_be_bytes());
         out.extend_from_slice(&self.sink_offset.to_be_bytes());

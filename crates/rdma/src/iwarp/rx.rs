@@ -1,9 +1,9 @@
 //! Parses FPDUs and places their payload (RFC 5044 5, RFC 5041 5 and 7, RFC 5040 5).
 //!
-//! Without CRCs a segment's payload is placed as it arrives, straight from the socket where it is long; with CRCs an
-//! FPDU is taken only when it is whole and its CRC matches (RFC 5044 5). Either way its header has passed every
-//! check before its first byte is placed, and the target is looked up anew for every piece, so that an invalidation
-//! in between stops it.
+//! Without CRCs, the payload of a segment is placed as it arrives; the payload of a long segment is read directly
+//! from the socket. With CRCs, an FPDU is processed only when it is complete and its CRC matches (RFC 5044 5). In
+//! both cases its header has passed all checks before its first byte is placed. The target is looked up again for
+//! every piece, so that an invalidation in between takes effect.
 
 use arena::passes::{Pass, count};
 
@@ -22,18 +22,18 @@ pub(super) struct Receiver {
     open: Option<Segment>,
     send: Expected,
     read_msn: u32,
-    /// A Send without data may come first and takes no posted receive.
+    /// Whether a Send without data may arrive first; it takes no posted receive.
     ready_send: bool,
-    /// Payload of the last segment if another one of its message follows, else 0.
+    /// Payload length of the last segment if another segment of its message follows, otherwise 0.
     more: usize,
-    /// FPDUs so far.
+    /// Number of FPDUs so far.
     pub(super) frames: u64,
 }
 
 /// The next message on the queue of Sends.
 struct Expected {
     msn: u32,
-    /// How much of it has been placed, and its operation, once a segment of it has arrived.
+    /// Number of bytes placed; `opcode` is set once a segment of the message has arrived.
     placed: u32,
     opcode: Option<Opcode>,
 }
@@ -42,10 +42,10 @@ struct Expected {
 struct Segment {
     header: Header,
     target: Target,
-    /// Payload bytes, in all and placed.
+    /// Payload length in bytes; `placed` of them are placed.
     len: usize,
     placed: usize,
-    /// Padding and CRC.
+    /// Length of padding and CRC.
     trailer: usize,
 }
 
@@ -58,9 +58,9 @@ enum Target {
     Response,
     /// The oldest posted receive.
     Message,
-    /// A ready-to-receive Send: no data, no receive.
+    /// A ready-to-receive Send: no data and no posted receive.
     Ready,
-    /// Taken as a whole: a Read Request or Terminate.
+    /// A Read Request or Terminate, processed as a whole.
     Control,
 }
 
@@ -70,18 +70,19 @@ impl Receiver {
         Receiver { open: None, send, read_msn: 1, ready_send: ready.send, more: 0, frames: 0 }
     }
 
-    /// Whether the stream may end here: between FPDUs.
+    /// Whether the stream is between two FPDUs, where it may end.
     pub(super) fn is_between(&self) -> bool {
         self.open.is_none()
     }
 }
 
-/// A violation in the current FPDU, and that FPDU.
+/// A violation, and the FPDU that contains it.
 type Wrong = (Violation, Offender);
 
 impl Core {
-    /// Processes bytes of the stream; returns how many were used. The caller passes the rest again, with more bytes, at
-    /// the next call. The rest is less than one FPDU, and less than a header's length when CRCs are off.
+    /// Processes bytes of the stream; returns how many were used. At the next call the caller must pass the unused
+    /// bytes again, followed by more. The unused bytes are less than one FPDU, and less than one header if CRCs are
+    /// off.
     pub fn input(&mut self, data: &[u8]) -> usize {
         let mut at = 0;
         while self.takes_input() {
@@ -94,24 +95,25 @@ impl Core {
         at
     }
 
-    /// The memory for the next bytes of the stream, if at least `least` of them may be placed directly.
+    /// Returns the memory for the next bytes of the stream; `None` if fewer than `least` of them may be placed
+    /// directly.
     pub fn direct(&mut self, least: usize) -> Option<Slices<'_>> {
         let segment = self.rx.open?;
         let left = segment.len - segment.placed;
         if left < least || !self.takes_input() {
             return None;
         }
-        // A tag that is no longer valid is detected when its bytes pass through `input`.
+        // `input` reports a tag that is no longer valid.
         self.target(&segment, left).ok()
     }
 
-    /// Whether a segment of at least `least` bytes is likely to follow: the last one had as many and another segment of
-    /// its message follows.
+    /// Whether a segment of at least `least` bytes probably follows: the last segment was as long and its message
+    /// continues.
     pub fn expects(&self, least: usize) -> bool {
         !self.config.crc && self.rx.open.is_none() && self.rx.more >= least
     }
 
-    /// `n` bytes were placed into the slices of [`Core::direct`].
+    /// Records that `n` bytes were placed into the slices of [`Core::direct`].
     pub fn placed_directly(&mut self, n: usize) {
         if let Some(segment) = &mut self.rx.open {
             if let (Target::Write, Header::Tagged(t)) = (segment.target, &segment.header) {
@@ -121,7 +123,7 @@ impl Core {
         }
     }
 
-    /// The peer has closed its side; returns the reason for the end of the connection.
+    /// Returns why the connection ends, after the peer has closed its side with `leftover` unused bytes.
     pub fn input_ended(&self, leftover: usize) -> Down {
         if leftover == 0 && self.rx.is_between() {
             Down::PeerClosed
@@ -130,7 +132,7 @@ impl Core {
         }
     }
 
-    /// Processes some bytes and returns how many; 0 when more are needed first.
+    /// Processes some bytes and returns how many; 0 if more are needed first.
     fn step(&mut self, data: &[u8]) -> Result<usize, Wrong> {
         match self.rx.open {
             Some(segment) => self.go_on(segment, data).map_err(|v| (v, offender(&segment))),
@@ -154,7 +156,7 @@ impl Core {
         let Some((header, head)) = Header::parse(ulpdu).map_err(bare)? else {
             return match (len, data.len() >= whole) {
                 (_, false) if ulpdu.len() < len => Ok(0),
-                // RFC 6581 8: an FPDU without ULPDU is a ready-to-receive message too.
+                // RFC 6581 8: an FPDU without a ULPDU is also a ready-to-receive message.
                 (0, true) if self.rx.ready_send => {
                     self.first_arrived();
                     Ok(whole)
@@ -179,14 +181,14 @@ impl Core {
         Ok(2 + head)
     }
 
-    /// A valid FPDU has arrived. RFC 5044 7.1.2: after the initiator's first one the responder may send.
+    /// Handles the arrival of a valid FPDU. RFC 5044 7.1.2: after the initiator's first one the responder may send.
     fn first_arrived(&mut self) {
         self.rx.frames += 1;
         self.wait = false;
         self.rx.ready_send = false;
     }
 
-    /// Processes more of the segment whose header has been parsed.
+    /// Processes further bytes of the segment whose header has been parsed.
     fn go_on(&mut self, mut segment: Segment, data: &[u8]) -> Result<usize, Violation> {
         let n = data.len().min(segment.len - segment.placed);
         if n > 0 {
@@ -211,7 +213,7 @@ impl Core {
         Ok(n)
     }
 
-    /// Does every check of a segment's header, before a byte of its payload is placed.
+    /// Checks a segment's header completely, before any byte of its payload is placed.
     fn check(&mut self, header: &Header, len: usize) -> Result<Target, Violation> {
         let opcode = Opcode::parse(header.control())?;
         match header {
@@ -228,7 +230,7 @@ impl Core {
                 Queue::SEND if opcode.is_send() => self.check_send(u, opcode, len),
                 Queue::READ_REQUEST if opcode == Opcode::READ_REQUEST => {
                     single(u, self.rx.read_msn)?;
-                    // RFC 5040 5.2: the queue has as many buffers as our IRD.
+                    // RFC 5040 5.2: the queue has IRD buffers.
                     if self.responses.len() >= self.config.ird as usize {
                         return Err(Violation::NO_BUFFER);
                     }
@@ -254,8 +256,8 @@ impl Core {
         Ok(Target::Response)
     }
 
-    /// RFC 5041 5.3, 7.1: a segment must belong to the next message, at the offset of its next byte; it goes into the
-    /// oldest posted receive.
+    /// RFC 5041 5.3, 7.1: a segment must belong to the next message, at the offset of its next byte. It is placed
+    /// into the oldest posted receive.
     fn check_send(&mut self, u: &Untagged, opcode: Opcode, len: usize) -> Result<Target, Violation> {
         let expected = &self.rx.send;
         if u.msn != expected.msn {
@@ -280,7 +282,7 @@ impl Core {
         Ok(Target::Message)
     }
 
-    /// The memory for the next `n` bytes of a segment.
+    /// Returns the memory for the next `n` bytes of a segment.
     fn target(&mut self, segment: &Segment, n: usize) -> Result<Slices<'_>, Violation> {
         let placed = segment.placed;
         let one = |space: &'_ mut [u8], at: usize| -> Result<std::ops::Range<usize>, Violation> {
@@ -306,7 +308,7 @@ impl Core {
         }
     }
 
-    /// A whole segment has been placed.
+    /// Handles a segment that is completely placed.
     fn delivered(&mut self, segment: &Segment) -> Result<(), Violation> {
         self.rx.more = if segment.header.last() { 0 } else { segment.len };
         match (segment.target, &segment.header) {
@@ -337,7 +339,7 @@ impl Core {
         Ok(())
     }
 
-    /// RFC 5040 5.3: the message is delivered, and the tag that it names becomes invalid.
+    /// RFC 5040 5.3: delivers the message and invalidates the tag that it names.
     fn message_delivered(&mut self, u: &Untagged, opcode: Opcode) -> Result<(), Violation> {
         let invalidated = if opcode.invalidates() {
             let stag = Stag(u.word);
@@ -353,7 +355,7 @@ impl Core {
         Ok(())
     }
 
-    /// A Read Request or Terminate, whole.
+    /// Handles a complete Read Request or Terminate.
     fn control(&mut self, header: &Header, payload: &[u8], len: usize) -> Result<(), Wrong> {
         let wrong = |v, request| (v, Offender { length: len as u16, header: Some(*header), request });
         if Opcode::parse(header.control()) == Ok(Opcode::TERMINATE) {
@@ -378,7 +380,7 @@ impl Core {
     }
 }
 
-/// A message of one segment with the sequence number expected (RFC 5041 5.3).
+/// Checks that a message has one segment and the expected sequence number (RFC 5041 5.3).
 fn single(u: &Untagged, msn: u32) -> Result<(), Violation> {
     if u.msn != msn {
         return Err(Violation::MSN);

@@ -1,4 +1,4 @@
-//! Making connections: the MPA start-up (RFC 5044 7.1, RFC 6581).
+//! Establishes connections: the MPA start-up (RFC 5044 7.1, RFC 6581).
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,37 +21,37 @@ use crate::activity::{Activity, Made};
 pub enum Crc {
     /// This side requests them, so they are on.
     Require,
-    /// On if the peer requests them.
+    /// Checksums are on if the peer requests them.
     IfAsked,
-    /// A peer that requests them is refused.
+    /// Checksums are off; a peer that requests them is refused.
     Off,
 }
 
 /// The options of this side of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Checksums.
+    /// Whether to use checksums.
     pub crc: Crc,
-    /// RDMA Reads of the peer that this side answers at a time, at most 16,382.
+    /// Maximum number of the peer's RDMA Reads that this side answers concurrently, at most 16,382.
     pub ird: u32,
-    /// RDMA Reads that this side starts at a time, if the peer answers as many.
+    /// Maximum number of RDMA Reads that this side starts concurrently; the peer's IRD lowers it.
     pub ord: u32,
-    /// Outstanding work requests, sends and receives each.
+    /// Maximum number of outstanding work requests, for sends and receives each.
     pub max_wr: usize,
-    /// Exposed buffers.
+    /// Maximum number of exposed buffers.
     pub max_regions: usize,
-    /// As initiator: MPA revision 1, or 2 with IRD and ORD.
+    /// Initiator: MPA revision 1, or 2 with IRD and ORD.
     pub revision: u8,
-    /// As initiator in revision 2: send a ready-to-receive message (an RDMA Write without data), so that the
-    /// responder may be the first to send.
+    /// Initiator in revision 2: send a ready-to-receive message (an RDMA Write without data), so that the responder
+    /// may send first.
     pub peer_to_peer: bool,
-    /// The longest FPDU that this side sends, in bytes; `None`: as much as fits one TCP segment.
+    /// The longest FPDU that this side sends, in bytes. `None`: as long as fits into one TCP segment.
     pub max_fpdu: Option<usize>,
-    /// How long the peer may take for each of its steps in the set-up.
+    /// Maximum time for each step of the peer during the setup.
     pub setup_timeout: Duration,
-    /// How long queued data may take to be written when the connection ends; and after that, how long the socket is
-    /// kept for the peer to receive the data and to close its side. This runs in the background, so a process that
-    /// exits meanwhile may reset the connection.
+    /// When the connection ends: maximum time to write the queued data, and then again to keep the socket until the
+    /// peer has received it and closed its side. This runs in the background, so a process that exits meanwhile may
+    /// reset the connection.
     pub linger: Duration,
 }
 
@@ -72,31 +72,31 @@ impl Default for Options {
     }
 }
 
-/// The reason why no connection was established.
+/// Why no connection was established.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SetupError {
     /// TCP failed.
     #[error("transport: {0}")]
     Transport(io::ErrorKind),
-    /// The peer did not do its part in time.
+    /// The peer did not respond in time.
     #[error("the peer did not complete the connection setup in time")]
     TimedOut,
-    /// The peer sent no valid MPA frame; or this side's private data does not fit one.
+    /// The peer sent an invalid MPA frame, or this side's private data is too long for one.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The peer demands markers, which are not supported.
     #[error("the peer requires MPA markers, which are not supported")]
     Markers,
-    /// The peer demands checksums, which are turned off here.
+    /// The peer demands checksums, which are turned off on this side.
     #[error("the peer requires CRCs, which are turned off")]
     Crc,
     /// The initiator demands a ready-to-receive message but offers none.
     #[error("the peer offers no ready-to-receive message")]
     Ready,
-    /// The reply is not of the request's revision.
+    /// The reply has another revision than the request.
     #[error("the peer answered with MPA revision {0}")]
     Revision(u8),
-    /// The responder refused; this is its private data.
+    /// The responder refused; the value is its private data.
     #[error("the peer refused the connection")]
     Rejected(Vec<u8>),
 }
@@ -107,7 +107,7 @@ impl From<io::Error> for SetupError {
     }
 }
 
-/// Takes iWARP connections on a TCP port.
+/// Accepts iWARP connections on a TCP port.
 pub struct Listener {
     tcp: TcpListener,
     env: Env,
@@ -122,15 +122,15 @@ pub struct Arriving {
     options: Options,
 }
 
-/// A peer that asks for a connection.
+/// A peer that requests a connection.
 pub struct Incoming {
     /// The upper layer's private data.
     pub private_data: Vec<u8>,
-    /// The peer.
+    /// Address of the peer.
     pub peer: SocketAddr,
-    /// RDMA Reads that the peer answers at a time; `None`: not specified.
+    /// Maximum number of RDMA Reads that the peer answers concurrently; `None` if not specified.
     pub ird: Option<u32>,
-    /// RDMA Reads that the peer starts at a time; `None`: not specified.
+    /// Maximum number of RDMA Reads that the peer starts concurrently; `None` if not specified.
     pub ord: Option<u32>,
     request: Frame,
     stream: TcpStream,
@@ -142,7 +142,7 @@ impl Listener {
     /// Listens on `addr`.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system call.
     pub async fn bind(addr: SocketAddr, env: Env, options: Options) -> io::Result<Listener> {
         Ok(Listener { tcp: TcpListener::bind(addr).await?, env, options })
     }
@@ -150,16 +150,17 @@ impl Listener {
     /// The address on which it listens.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system call.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
-    /// The next TCP connection. [`Arriving::request`] does the set-up, in a task of its own: a slow peer
-    /// delays no other.
+    /// Waits for the next TCP connection. Call [`Arriving::request`], which does the setup, in a separate task:
+    /// then a slow peer delays no other.
     ///
     /// # Errors
-    /// The system's; most are temporary (a connection that ended before it was accepted, too many open files).
+    /// Errors of the system call. Most are temporary: a connection that ended before it was accepted, too many open
+    /// files.
     pub async fn accept(&self) -> io::Result<Arriving> {
         let (stream, peer) = self.tcp.accept().await?;
         Ok(Arriving { stream, peer, env: self.env.clone(), options: self.options.clone() })
@@ -167,12 +168,12 @@ impl Listener {
 }
 
 impl Arriving {
-    /// The peer.
+    /// Address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// The TCP connection itself, for a caller that shares the port with another protocol.
+    /// Returns the TCP connection, for a caller that shares the port with another protocol.
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
@@ -180,16 +181,16 @@ impl Arriving {
     /// Waits for the peer's request.
     ///
     /// # Errors
-    /// The connection is closed, and why.
+    /// Why the setup failed; the connection is then closed.
     pub async fn request(self) -> Result<Incoming, SetupError> {
         respond(self.stream, self.env, self.options).await
     }
 }
 
-/// The responder's first half on an accepted TCP connection: the peer's request.
+/// The responder's first half on an accepted TCP connection: waits for the peer's request.
 ///
 /// # Errors
-/// The connection is closed, and why.
+/// Why the setup failed; the connection is then closed.
 pub async fn respond(stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
     counted(take_request(stream, env, options).await)
 }
@@ -231,7 +232,7 @@ impl Incoming {
     /// Accepts the connection, with `ird` and `ord` limited by the options, and sends `private_data` to the peer.
     ///
     /// # Errors
-    /// The connection is closed, and why.
+    /// Why the setup failed; the connection is then closed.
     pub async fn accept(self, private_data: &[u8], ird: u32, ord: u32) -> Result<IwarpQueuePair, SetupError> {
         counted(self.send_reply(private_data, ird, ord).await)
     }
@@ -286,10 +287,10 @@ impl Incoming {
     }
 }
 
-/// Connects to `addr` and sends `private_data` to the peer; returns the peer's private data too.
+/// Connects to `addr` and sends `private_data` to the peer. Also returns the peer's private data.
 ///
 /// # Errors
-/// The reason why no connection was established.
+/// Why no connection was established.
 pub async fn connect(
     addr: SocketAddr,
     env: Env,
@@ -300,10 +301,10 @@ pub async fn connect(
     initiate(stream, env, private_data, options).await
 }
 
-/// The initiator's part on a TCP connection that it has made.
+/// The initiator's part, on a TCP connection that the caller has connected.
 ///
 /// # Errors
-/// The connection is closed, and why.
+/// Why the setup failed; the connection is then closed.
 pub async fn initiate(
     stream: TcpStream,
     env: Env,
@@ -379,7 +380,7 @@ fn config(
     wait: bool,
     ready: Ready,
 ) -> Result<Config, SetupError> {
-    // RFC 5044 4.2: an FPDU fits one segment of the connection as it is now.
+    // RFC 5044 4.2: an FPDU must fit into one segment, at the current segment size.
     let segment = SockRef::from(stream).tcp_mss()? as usize;
     let segment = segment.min(options.max_fpdu.unwrap_or(usize::MAX));
     Ok(Config {
@@ -394,10 +395,10 @@ fn config(
     })
 }
 
-/// RFC 5044 4.2: an FPDU may always have this many bytes.
+/// RFC 5044 4.2: an FPDU may always have this many bytes, whatever the segment size.
 const SEGMENT_MIN: usize = 128;
 
-/// A depth, limited to the range of its field in the frame.
+/// Limits a depth to the range of its field in the frame.
 fn depth(depth: u32) -> u16 {
     depth.min(u32::from(UNSPECIFIED_DEPTH) - 1) as u16
 }

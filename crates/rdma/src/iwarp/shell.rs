@@ -1,4 +1,4 @@
-//! The connection between the core and its socket.
+//! Connects the core with its socket.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -20,18 +20,18 @@ use super::core::{Config, Core, Phase};
 use crate::activity::{Activity, Made};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 
-/// The receive buffer of a thread, in bytes.
+/// Length of a thread's receive buffer in bytes.
 const STAGE: usize = 256 << 10;
-/// A segment of which at least this much is still to be read is read straight into its target.
+/// If at least this many bytes of a segment are missing, they are read directly into its target.
 const DIRECT: usize = 16 << 10;
-/// How much is read beyond the segment: the trailer and the next header, rarely more.
+/// How many bytes are read beyond the segment: the trailer and the next header, and rarely more.
 const BEYOND: usize = 2 << 10;
-/// Reads in one poll, before it returns so that other tasks of the thread can run.
+/// Maximum number of reads in one poll, so that other tasks of the thread can run.
 const READS: usize = 32;
 
 thread_local! {
-    /// Shared by the thread's connections: between two polls a connection keeps only the bytes that it could not use
-    /// yet.
+    /// Receive buffer shared by the thread's connections: between two polls a connection keeps only its unused
+    /// bytes.
     static STAGED: RefCell<Vec<u8>> = RefCell::new(vec![0; STAGE]);
 }
 
@@ -39,11 +39,11 @@ thread_local! {
 pub struct IwarpQueuePair {
     stream: TcpStream,
     core: Core,
-    /// Bytes read but not yet used: the beginning of an FPDU.
+    /// Bytes read but not yet used: the start of an FPDU.
     rest: Vec<u8>,
     env: Env,
     linger: Duration,
-    /// Runs while the connection is being ended.
+    /// Set while the connection is being ended.
     deadline: Option<BoxFuture<()>>,
     peer: SocketAddr,
     activity: Activity,
@@ -63,7 +63,7 @@ impl IwarpQueuePair {
         IwarpQueuePair { stream, core, rest: Vec::new(), env, linger, deadline: None, peer, activity }
     }
 
-    /// The other end of the TCP connection.
+    /// Address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -72,7 +72,7 @@ impl IwarpQueuePair {
         self.core.send_ready();
     }
 
-    /// Writes until nothing is left or the socket takes no more; returns whether any was written.
+    /// Writes until no output is left or the socket is full; returns whether any byte was written.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut any = false;
         loop {
@@ -96,7 +96,7 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Reads once and processes the bytes; ready with their number, 0 at the end of the stream.
+    /// Reads once and processes the bytes. Ready with their number, or 0 at the end of the stream.
     fn read(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.rest.is_empty()
             && let Some(n) = self.read_direct(cx, stage)?
@@ -105,7 +105,7 @@ impl IwarpQueuePair {
         }
         let held = self.rest.len();
         stage[..held].copy_from_slice(&self.rest);
-        // Before a long segment only its header is read here: its payload goes straight to its target.
+        // Before a long segment, reads only its header: its payload is then read directly into its target.
         let end = if self.core.expects(DIRECT) { held + BEYOND } else { stage.len() };
         let mut buf = ReadBuf::new(&mut stage[held..end]);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buf))?;
@@ -120,7 +120,7 @@ impl IwarpQueuePair {
         Poll::Ready(Ok(n))
     }
 
-    /// Reads into the target of the current segment, if enough of it is left.
+    /// Reads into the target of the current segment. Returns `None` if too few bytes of it are missing.
     fn read_direct(&mut self, cx: &mut Context<'_>, stage: &mut [u8]) -> io::Result<Option<Poll<usize>>> {
         loop {
             let Some(targets) = self.core.direct(DIRECT) else { return Ok(None) };
@@ -150,14 +150,14 @@ impl IwarpQueuePair {
         }
     }
 
-    /// Writes and reads as much as the socket allows; returns whether to call it again at once.
+    /// Writes and reads as much as the socket allows; returns whether the caller must call again at once.
     fn drive(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         self.write(cx)?;
         let again = STAGED.with(|stage| match stage.try_borrow_mut() {
             Ok(mut stage) => self.read_all(cx, &mut stage),
             Err(_) => self.read_all(cx, &mut vec![0; STAGE]), // polled from within the poll of another connection
         })?;
-        // Sends the answers to Reads, and the Reads that can start now.
+        // Writes the responses to Reads, and the Reads that can start now.
         Ok(self.write(cx)? || again)
     }
 
@@ -166,7 +166,7 @@ impl IwarpQueuePair {
             if self.core.has_completions() {
                 return Ok(true);
             }
-            // Only writing is left, and the socket wakes the task for that.
+            // Only writing is left; the socket wakes the task for that.
             if !self.core.takes_input() {
                 return Ok(false);
             }
@@ -182,7 +182,7 @@ impl IwarpQueuePair {
         Ok(true)
     }
 
-    /// Ends a closing or terminating connection once everything is written, or when that takes too long.
+    /// Ends a closing or terminating connection once all bytes are written, or when that takes too long.
     fn wind_up(&mut self, cx: &mut Context<'_>) {
         let why = match self.core.phase() {
             Phase::Open | Phase::Down(_) => return,
@@ -194,7 +194,7 @@ impl IwarpQueuePair {
         let late = deadline.as_mut().poll(cx).is_ready();
         if late || self.core.ready_to_end() {
             let socket = SockRef::from(&self.stream);
-            // An error here means that the connection has ended already.
+            // An error means that the connection has already ended.
             if socket.shutdown(Shutdown::Write).is_ok()
                 && !late
                 && let Ok(socket) = socket.try_clone()
@@ -207,9 +207,8 @@ impl IwarpQueuePair {
     }
 }
 
-/// Reads and drops further input, up to the end of the stream but not longer than `linger`. A socket that is closed
-/// with bytes unread resets the connection, and the bytes sent last, a Terminate or the last replies, could be lost
-/// with it.
+/// Reads and drops further input until the end of the stream, at most for `linger`. A socket that is closed with
+/// unread bytes resets the connection. The last bytes sent, a Terminate or the last responses, could then be lost.
 async fn discard(mut stream: TcpStream, env: Env, linger: Duration) {
     let mut deadline = std::pin::pin!(env.sleep(linger));
     let mut scratch = [0; 4096];

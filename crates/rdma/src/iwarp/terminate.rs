@@ -1,4 +1,4 @@
-//! The Terminate message (RFC 5040 4.8): the reason for the end of a connection, with the offending header.
+//! The Terminate message (RFC 5040 4.8): why a connection ends, with the offending header.
 //!
 //! ```text
 //! 0  layer (bits 7–4), error type (bits 3–0)
@@ -15,24 +15,24 @@ use crate::iwarp::ddp::{Header, UNTAGGED_LEN};
 use crate::iwarp::rdmap::ReadRequest;
 use crate::violation::Violation;
 
-/// The longest Terminate.
+/// Maximum length of a Terminate in bytes.
 pub const MAX_LEN: usize = 4 + 2 + UNTAGGED_LEN + ReadRequest::LEN;
 
-/// The offending segment, as far as the message contains it.
+/// The offending segment, as far as the Terminate describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offender {
-    /// Bytes of its ULPDU.
+    /// Length of its ULPDU in bytes.
     pub length: u16,
     /// Its DDP header.
     pub header: Option<Header>,
-    /// The Read Request that it carried.
+    /// The Read Request in it.
     pub request: Option<ReadRequest>,
 }
 
 /// Appends a Terminate for `code`.
 pub fn write(code: TerminateCode, offender: &Offender, out: &mut Vec<u8>) {
     let (d, r) = (offender.header.is_some(), offender.request.is_some() && offender.header.is_some());
-    // RFC 5040 4.8: M, D and R go together with the headers that follow.
+    // RFC 5040 4.8: bits M, D and R tell which headers follow.
     let control = if d { 0xC0 } else { 0 } | if r { 0x20 } else { 0 };
     out.extend_from_slice(&[code.layer << 4 | code.etype & 0x0F, code.code, control, 0]);
     if let Some(header) = &offender.header {
@@ -44,10 +44,10 @@ pub fn write(code: TerminateCode, offender: &Offender, out: &mut Vec<u8>) {
     }
 }
 
-/// The code in a Terminate; the rest of the message is only for people who read packet dumps.
+/// Parses the code in a Terminate; the rest of the message only helps people who read packet dumps.
 ///
 /// # Errors
-/// It is shorter than its fixed part.
+/// The message is shorter than its fixed part.
 pub fn parse(payload: &[u8]) -> Result<TerminateCode, Violation> {
     match payload {
         [first, code, _, _, ..] => Ok(TerminateCode { layer: first >> 4, etype: first & 0x0F, code: *code }),

@@ -1,5 +1,5 @@
-//! The core in virtual byte streams, against golden bytes, under attack; the whole provider over loopback; its output
-//! dissected by tshark.
+//! Tests the core over virtual byte streams, with golden bytes and with attacks; tests the whole provider over
+//! loopback; has tshark dissect its output.
 
 mod dissected;
 mod endings;
@@ -16,10 +16,10 @@ use super::core::{Config, Core};
 use super::mpa::{self, Ready};
 use crate::{Completion, Exposed, Exposure, Rights, Wr, WrId};
 
-/// A core whose bytes a test transfers.
+/// A core; the test transfers its bytes.
 struct Peer {
     core: Core,
-    /// Arrived but not yet used.
+    /// Bytes that have arrived but are not yet used.
     held: Vec<u8>,
     done: Vec<Completion>,
 }
@@ -65,7 +65,7 @@ impl Peer {
         self.core.expose(Exposed::Source(sg), Rights::RemoteRead).expect("there is room")
     }
 
-    /// Takes up to `most` bytes of its output.
+    /// Takes up to `most` bytes of the core's output.
     fn say(&mut self, most: usize) -> Vec<u8> {
         let mut out: Vec<u8> = self.core.output().iter().flat_map(|s| s.iter().copied()).collect();
         out.truncate(most);
@@ -73,7 +73,7 @@ impl Peer {
         out
     }
 
-    /// All of its output.
+    /// Takes all of the core's output.
     fn say_all(&mut self) -> Vec<u8> {
         let mut all = Vec::new();
         loop {
@@ -85,7 +85,7 @@ impl Peer {
         }
     }
 
-    /// Gives it bytes, through its buffer.
+    /// Feeds bytes to the core, through its buffer.
     fn hear(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);
         let used = self.core.input(&self.held);
@@ -93,7 +93,7 @@ impl Peer {
         self.core.drain(&mut self.done);
     }
 
-    /// Gives it bytes, placed directly into the target where possible.
+    /// Feeds bytes to the core, placed directly into the target if possible.
     fn hear_directly(&mut self, bytes: &[u8]) {
         let mut rest = bytes;
         if self.held.is_empty() {
@@ -108,7 +108,7 @@ impl Peer {
     }
 }
 
-/// Cuts a stream into its FPDUs.
+/// Splits a stream into its FPDUs.
 fn fpdus(mut stream: &[u8]) -> Vec<&[u8]> {
     let mut out = Vec::new();
     while let Some(len) = stream.first_chunk() {

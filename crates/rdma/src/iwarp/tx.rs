@@ -1,7 +1,8 @@
 //! Splits messages into FPDUs (RFC 5041 5, RFC 5040 5).
 //!
-//! Answers to the peer's Reads and this side's requests alternate, one segment each. Two tagged messages are not
-//! interleaved: Linux's siw takes a segment of a Read Response inside an RDMA Write, or the reverse, for an error.
+//! Responses to the peer's Reads and this side's requests alternate, one segment each. Two tagged messages are
+//! never interleaved: Linux's siw treats a segment of a Read Response inside an RDMA Write, or the reverse, as an
+//! error.
 
 use arena::Sg;
 
@@ -14,12 +15,12 @@ use super::terminate::{self, Offender};
 use crate::violation::Violation;
 use crate::{Remote, Stag, Wr, WrId};
 
-/// A batch is not filled beyond this many bytes or parts: an urgent message has to wait for the whole batch.
+/// Limits of a batch in bytes and in parts: an urgent message must wait for the whole batch.
 const BATCH_BYTES: usize = 512 << 10;
 const BATCH_PARTS: usize = 250;
 
 impl Core {
-    /// Fills the empty batch with segments that may be sent.
+    /// Fills the empty batch with the segments that may be sent.
     pub(super) fn fill(&mut self) {
         if self.wait || !matches!(self.phase, Phase::Open | Phase::Closing) {
             return;
@@ -44,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Whether this side's message goes first, before the Read Response.
+    /// Whether this side's message is sent before the Read Response.
     fn own_first(&self) -> bool {
         let Some(own) = &self.current else { return false };
         if matches!(own.kind, MessageKind::Write(_)) {
@@ -58,11 +59,11 @@ impl Core {
         self.own_turn
     }
 
-    /// Starts requests in order, up to one that has to be cut into segments.
+    /// Starts requests in order, up to one that must be split into segments.
     fn start_next(&mut self) {
         while self.current.is_none() && self.batch.parts() < BATCH_PARTS {
-            // RFC 5040 5.2: no more Reads in flight than the peer's IRD; the requests behind a waiting Read wait with
-            // it.
+            // RFC 5040 5.2: no more Reads are in flight than the peer's IRD. The requests behind a waiting Read
+            // wait too.
             let full = self.reads.len() >= self.config.ord as usize;
             if full && matches!(self.sends.front(), Some((_, Wr::Read { .. }))) {
                 return;
@@ -141,7 +142,7 @@ impl Core {
         let (header, n) = tagged(payload, max, Opcode::READ_RESPONSE, response.sink, response.sink_offset);
         cut(&mut self.batch, self.config.crc, &header, payload, n);
         if header.last() {
-            // The buffers belong to the batch now; the entry stays for the IRD until they are written.
+            // The batch holds the buffers now. The entry counts for the IRD until they are written.
             response.payload = Cursor::new(Sg::new());
             self.batch.end(End::Response);
             self.response_at += 1;
@@ -151,13 +152,13 @@ impl Core {
 
     /// RFC 6581 8: the initiator's ready-to-receive message, an RDMA Write without data.
     pub(super) fn send_ready(&mut self) {
-        // Its tag is not checked, but some cards refuse 0.
+        // The peer does not check the tag, but some cards refuse 0.
         let header = Tagged { last: true, control: Opcode::WRITE.control(), stag: Stag(1), offset: 0 };
         small(&mut self.batch, self.config.crc, &Header::Tagged(header), 0, |_| {});
     }
 
-    /// The peer violated the protocol: all exposures end, and a Terminate is sent after the contents of the batch and
-    /// then nothing more.
+    /// Handles a violation by the peer: ends all exposures, and sends a Terminate after the contents of the batch,
+    /// as the last message.
     pub(super) fn violated(&mut self, violation: Violation, offender: &Offender) {
         self.stags.clear();
         let header = Untagged {
@@ -176,7 +177,7 @@ impl Core {
     }
 }
 
-/// The header of the next tagged segment and the length of its payload.
+/// Returns the header of the next tagged segment and the length of its payload.
 fn tagged(payload: &Cursor, max: usize, opcode: Opcode, stag: Stag, base: u64) -> (Header, usize) {
     let n = payload.left().min(max - TAGGED_LEN);
     let header = Tagged {
@@ -188,7 +189,7 @@ fn tagged(payload: &Cursor, max: usize, opcode: Opcode, stag: Stag, base: u64) -
     (Header::Tagged(header), n)
 }
 
-/// One FPDU with the next `n` bytes of `payload`, which are not copied.
+/// Appends an FPDU with the next `n` bytes of `payload`, zero-copy.
 fn cut(batch: &mut Batch<End>, crc: bool, header: &Header, payload: &mut Cursor, n: usize) {
     let mut crc = crc.then(Crc::new);
     batch.frames += 1;
@@ -209,7 +210,7 @@ fn cut(batch: &mut Batch<End>, crc: bool, header: &Header, payload: &mut Cursor,
     batch.own(|v| trailer(v, len, crc));
 }
 
-/// One FPDU whose payload, of `n` bytes, is written beside its header.
+/// Appends an FPDU with a payload of `n` bytes, which is encoded next to its header.
 fn small(batch: &mut Batch<End>, crc: bool, header: &Header, n: usize, payload: impl FnOnce(&mut Vec<u8>)) {
     let len = head_len(header) + n;
     batch.frames += 1;

@@ -1,10 +1,10 @@
-//! The state that both sides share: their queues and the wires between them.
+//! The shared state of both sides: their queues and the wires between them.
 //!
 //! Invariants:
-//! 1. A wire delivers in order; the number of messages on it is bounded by the sender's outstanding requests and the
-//!    receiver's ORD.
+//! 1. A wire delivers in order. The sender's outstanding requests and the receiver's ORD limit the number of
+//!    messages on it.
 //! 2. A Send or Write completes when it has arrived, so its buffers are held until then.
-//! 3. Once a side is down nothing is delivered to it: its exposures ended before its requests were flushed.
+//! 3. Once a side is down no packet is delivered to it: its exposures end before its requests are flushed.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -46,7 +46,7 @@ pub(super) struct Fabric {
 pub(super) struct End {
     stags: Stags,
     sends: VecDeque<(WrId, Wr)>,
-    /// Sends and Writes on the wire.
+    /// Number of Sends and Writes on the wire.
     in_flight: usize,
     reads: VecDeque<(WrId, IoBufMut, Remote)>,
     recvs: VecDeque<(WrId, IoBufMut)>,
@@ -58,7 +58,7 @@ pub(super) struct End {
     down: Option<Down>,
 }
 
-/// Kinds of completions; those of one kind keep their order: the send queue, Reads, receives.
+/// Kinds of completions: send queue, Reads, receives. Completions of one kind keep their order.
 const KINDS: usize = 3;
 const SENT: usize = 0;
 const READ: usize = 1;
@@ -74,7 +74,7 @@ enum Packet {
 }
 
 impl Packet {
-    /// The Send or Write that it carries.
+    /// The id of the Send or Write in this packet.
     fn request(&self) -> Option<WrId> {
         match self {
             Packet::Send { id, .. } | Packet::Write { id, .. } => Some(*id),
@@ -104,11 +104,11 @@ impl Fabric {
         &mut self.ends[side as usize]
     }
 
-    /// Does one poll of `side`: `None` when it has to wait.
+    /// Does one poll of `side`; `None` if it must wait.
     pub(super) fn poll(&mut self, side: Side, out: &mut Vec<Completion>) -> Option<Result<(), Down>> {
         self.transmit(side);
         self.receive(side);
-        self.transmit(side); // a Read Response lets a waiting Read start
+        self.transmit(side); // a Read Response may allow a waiting Read to start
         let (env, reorder) = (self.options.env.clone(), self.options.reorder);
         let end = self.end(side);
         if end.drain(&env, reorder, out) {
@@ -117,18 +117,18 @@ impl Fabric {
         end.down.clone().map(Err)
     }
 
-    /// When the next message arrives that is still on its way to `side`.
+    /// When the next packet on the wire to `side` arrives.
     pub(super) fn next_arrival(&mut self, side: Side) -> Option<Instant> {
         let end = self.end(side);
         if end.down.is_some() { None } else { end.wire.front().and_then(|(due, _)| *due) }
     }
 
-    /// The tasks to wake once the lock is released.
+    /// Takes the wakers of the tasks to wake after the lock is released.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wakers)
     }
 
-    /// `side` was dropped without being closed.
+    /// Handles the drop of `side` without a close.
     pub(super) fn abandon(&mut self, side: Side) {
         if self.end(side).down.is_none() {
             self.put(side.other(), Packet::Fin);
@@ -144,7 +144,7 @@ impl Fabric {
             if end.down.is_some() {
                 return;
             }
-            // A Read waits while ORD Reads are in flight, and the requests posted after it wait with it.
+            // A Read waits while ORD Reads are in flight; the requests posted after it wait too.
             if matches!(end.sends.front(), Some((_, Wr::Read { .. }))) && end.reads.len() >= ord {
                 return;
             }
@@ -171,7 +171,7 @@ impl Fabric {
     fn put(&mut self, to: Side, packet: Packet) {
         let due = self.arrival();
         let end = self.end(to);
-        // In order: never before a packet that is already on the wire.
+        // Keeps the order: no packet arrives before one that is already on the wire.
         let due = due.max(end.wire.back().and_then(|(d, _)| *d));
         end.wire.push_back((due, packet));
         self.wake(to);
@@ -220,13 +220,13 @@ impl Fabric {
         }
     }
 
-    /// Breaks the connection in the middle of `packet`: a Write has placed some of its bytes.
+    /// Breaks the connection in the middle of `packet`: a Write places a random part of its bytes.
     fn cut(&mut self, side: Side, packet: Packet) {
         if let Packet::Write { src, to, .. } = packet {
             let some = sg_len(&src) as u64;
             let some = self.options.env.random_u64() % (some + 1);
             let part = arena::sg_slice(&src, 0, some as usize);
-            // A forbidden write places no part of its bytes either.
+            // A forbidden write does not place any byte either.
             let _ = self.end(side).place(to, &part);
         }
         let reset = Down::Transport(std::io::ErrorKind::ConnectionReset);
@@ -274,9 +274,8 @@ impl Fabric {
         }
     }
 
-    /// Ends the connection for `side`: all exposures end, then every outstanding request is flushed. The packets of the
-    /// other side on the wire to this side stay there, unread, until that side is down too: its requests are flushed
-    /// then.
+    /// Ends the connection for `side`: ends all exposures, then flushes every outstanding request. Packets on the
+    /// wire from the other side stay there, unread, until that side is down too; then its requests are flushed.
     fn fail(&mut self, side: Side, why: Down) {
         if self.end(side).down.is_some() {
             return;
@@ -387,7 +386,8 @@ impl End {
         Ok(())
     }
 
-    /// Moves completions to `out`; returns whether there were any. Reordering delays some of them, but never all.
+    /// Moves completions to `out`; returns whether there were any. With `reorder`, delays some of them, but never
+    /// all.
     fn drain(&mut self, env: &Env, reorder: bool, out: &mut Vec<Completion>) -> bool {
         let before = out.len();
         if !reorder {

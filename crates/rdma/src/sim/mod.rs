@@ -1,15 +1,15 @@
-//! Two queue pairs in one process, with latency and faults drawn from [`Env`], so that a seed replays a run.
+//! Two queue pairs in one process. Latency and faults are drawn from [`Env`], so that a seed reproduces a run.
 //!
-//! **What it is.** [`pair`] connects two [`SimQueuePair`]s by two ordered wires. Posting starts nothing: a queue pair's
-//! own [`QueuePair::poll`] puts its requests on the wire and processes the packets that have arrived, as `iwarp` does,
-//! so a test that passes here does not depend on a card that works without being polled. Checks (tags, rights, bounds,
-//! posted receives, IRD) are those of `iwarp` and end the connection with the same codes.
+//! **What it is.** [`pair`] connects two [`SimQueuePair`]s by two ordered wires. Posting does not send: a queue
+//! pair's own [`QueuePair::poll`] puts its requests on the wire and processes the arrived packets, as in `iwarp`.
+//! So a test that passes here does not rely on a card that makes progress without polls. It makes the same checks
+//! as `iwarp` (tags, rights, bounds, posted receives, IRD); they end the connection with the same codes.
 //!
-//! **Faults.** [`Options::latency`] and [`Options::jitter`] delay packets on the wire without reordering them;
-//! [`Options::reorder`] delivers completions of independent kinds (the send queue, Reads, receives) in any relative
-//! order and late; [`Options::cut_at`] breaks the connection in the middle of the n-th operation.
+//! **Faults.** [`Options::latency`] and [`Options::jitter`] delay packets on the wire without reordering them.
+//! [`Options::reorder`] delays completions and reorders those of independent kinds (the send queue, Reads,
+//! receives). [`Options::cut_at`] breaks the connection in the middle of the n-th operation.
 //!
-//! It counts work requests and connections as `iwarp` does, but no bytes and frames: it has no wire.
+//! It counts work requests and connections like `iwarp`, but no bytes and frames, because packets are not encoded.
 
 mod fabric;
 #[cfg(test)]
@@ -27,33 +27,33 @@ use crate::activity::{Activity, Made};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 use fabric::{Fabric, Side};
 
-/// The options of a pair; the same on both sides.
+/// Options of a pair; the same for both sides.
 #[derive(Clone)]
 pub struct Options {
-    /// Time and random numbers.
+    /// Source of time and random numbers.
     pub env: Env,
-    /// How long a message is on the wire; needs a Tokio runtime unless it is zero.
+    /// Time that a packet is on the wire; needs a Tokio runtime unless it is zero.
     pub latency: Duration,
-    /// A random part of this is added to the latency of each message.
+    /// Maximum random addition to the latency of each packet.
     pub jitter: Duration,
-    /// Completions of independent requests are delivered in any order, and late.
+    /// Whether completions of independent requests are reordered and delayed.
     pub reorder: bool,
-    /// The connection breaks while the operation of this number (from 1, both directions counted) arrives.
+    /// The connection breaks while the operation with this number (from 1, both directions counted) arrives.
     pub cut_at: Option<u64>,
-    /// RDMA Reads that each side answers at a time.
+    /// Maximum number of RDMA Reads that each side answers concurrently.
     pub ird: u32,
-    /// RDMA Reads that each side starts at a time, if the other's `ird` allows.
+    /// Maximum number of RDMA Reads that each side starts concurrently; the other side's `ird` lowers it.
     pub ord: u32,
-    /// Outstanding work requests, sends and receives each.
+    /// Maximum number of outstanding work requests, for sends and receives each.
     pub max_wr: usize,
-    /// Buffers in one scattered payload.
+    /// Maximum number of buffers in one scattered payload.
     pub max_sge: usize,
-    /// Exposed buffers.
+    /// Maximum number of exposed buffers.
     pub max_regions: usize,
 }
 
 impl Options {
-    /// No faults, no latency, ample limits.
+    /// No faults, no latency, large limits.
     pub fn new(env: Env) -> Options {
         Options {
             env,

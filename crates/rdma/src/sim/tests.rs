@@ -47,7 +47,8 @@ mod slow {
     conformance!(make);
 }
 
-/// Sends, Writes and Reads from one side under faults; returns the completions in order, and the reason for the end.
+/// Runs Sends, Writes and Reads from one side with faults. Returns the completions in order, and why the connection
+/// ended.
 async fn story(seed: u64, cut_at: Option<u64>) -> (Vec<String>, Option<Down>) {
     let (mut a, mut b) = pair(Options { cut_at, reorder: true, ..options(Shape::default(), seed) });
     let arena = Arena::new(4 << 20).expect("a mapping");
@@ -106,7 +107,7 @@ async fn a_seed_replays_and_reorders() {
     }
 }
 
-/// The connection cut at every operation: every request completes once, and nothing leaks.
+/// Cuts the connection at every operation: every request completes once, and no memory leaks.
 #[tokio::test]
 async fn cut_at_every_operation() {
     for n in 1..=32 {

@@ -1,4 +1,5 @@
-//! The output of the core in an independent decoder: tshark finds MPA, DDP and RDMAP in it, and nothing malformed.
+//! An independent decoder reads the output of the core: tshark finds MPA, DDP and RDMAP in it, and nothing
+//! malformed.
 
 use std::process::{Command, Stdio};
 
@@ -18,7 +19,7 @@ const ACK: u8 = 0x10;
 const PORTS: [u16; 2] = [40_000, 5445];
 
 impl Capture {
-    /// With the handshake.
+    /// Starts with the TCP handshake.
     fn new() -> Capture {
         let mut file = Vec::new();
         // pcap: magic, version 2.4, no time zone, snap length, link type 101 (raw IP).
@@ -57,7 +58,7 @@ impl Capture {
         self.packet(from, ACK, payload);
     }
 
-    /// Each FPDU in its segment.
+    /// Captures the output of both peers, one TCP segment for each FPDU.
     fn talk(&mut self, peers: &mut [Peer; 2]) {
         loop {
             let mut quiet = true;
@@ -75,11 +76,11 @@ impl Capture {
         }
     }
 
-    /// tshark's dissection, or `None` (with a message) if there is no tshark.
+    /// Returns tshark's dissection; prints a notice and returns `None` if tshark is not installed.
     fn dissect(&self, arguments: &[&str]) -> Option<String> {
         let tshark = Command::new("tshark")
             .args(["-o", "tcp.try_heuristic_first:TRUE", "-o", "tcp.desegment_tcp_streams:FALSE"])
-            // The payload is none of the protocols that tshark would guess.
+            // Disables the protocols that tshark would guess for the payload.
             .args(["--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct"])
             .args(["-o", "tcp.check_checksum:FALSE", "-o", "ip.check_checksum:FALSE", "-r", "-"])
             .args(arguments)

@@ -1,4 +1,4 @@
-//! The end of a connection on a real socket, with a peer that does not respond.
+//! The end of a connection on a real socket with an unresponsive peer.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -18,7 +18,7 @@ use crate::{Down, QueuePair, Remote, Stag};
 
 const LINGER: Duration = Duration::from_millis(500);
 
-/// A queue pair, and the bare socket of its peer.
+/// A queue pair, and the raw socket of its peer.
 async fn half() -> (IwarpQueuePair, TcpStream) {
     let listener = TcpListener::bind(ANY).await.expect("a port");
     let at = listener.local_addr().expect("bound");
@@ -28,7 +28,7 @@ async fn half() -> (IwarpQueuePair, TcpStream) {
     (qp, theirs.expect("connected"))
 }
 
-/// Polls until it is down; returns the reason and the number of polls.
+/// Polls until the queue pair is down; returns the reason and the number of polls.
 async fn down(qp: &mut IwarpQueuePair) -> (Down, usize) {
     let (mut done, mut polls) = (Vec::new(), 0);
     let why = poll_fn(|cx| {
@@ -51,7 +51,7 @@ fn opcodes(said: &[u8]) -> Vec<u8> {
     fpdus(said).iter().map(header).collect()
 }
 
-/// A Terminate that cannot be sent, because the peer reads nothing, is waited for without polling.
+/// While a Terminate cannot be sent because the peer does not read, the queue pair waits without polling.
 #[tokio::test]
 async fn a_terminate_that_cannot_leave() {
     let (mut qp, mut peer) = half().await;
@@ -71,8 +71,8 @@ async fn a_terminate_that_cannot_leave() {
     assert!(took >= LINGER && polls < 50, "{polls} polls in {took:?}");
 }
 
-/// The Terminate reaches a peer that continues to send: a socket closed with bytes unread would reset the connection,
-/// and the Terminate would be lost.
+/// The Terminate reaches a peer that continues to send. A socket closed with unread bytes would reset the
+/// connection, and the Terminate would be lost.
 #[tokio::test]
 async fn a_terminate_outlives_what_comes_after_the_offence() {
     for _ in 0..5 {
@@ -95,7 +95,7 @@ async fn a_terminate_outlives_what_comes_after_the_offence() {
     }
 }
 
-/// The last replies likewise; but a peer that never closes its side is not waited for much longer.
+/// So do the last responses. If the peer never closes its side, the socket is closed after the linger time.
 #[tokio::test]
 async fn what_is_queued_last_arrives() {
     let (mut qp, mut peer) = half().await;
@@ -105,7 +105,7 @@ async fn what_is_queued_last_arrives() {
     qp.close();
     assert_eq!(down(&mut qp).await.0, Down::Closed);
     drop(qp);
-    // The queue pair does not read this any more.
+    // The queue pair no longer reads this.
     peer.write_all(&hostile::message(b"too late")).await.expect("taken");
     let mut said = Vec::new();
     peer.read_to_end(&mut said).await.expect("no reset");

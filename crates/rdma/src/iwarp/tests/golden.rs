@@ -1,4 +1,4 @@
-//! Bytes of Linux's siw: a cifs client (6.12) and ksmbd, mounting, writing and reading over SMB Direct.
+//! Captured bytes of Linux's siw: a cifs client (6.12) and ksmbd, mounting, writing and reading over SMB Direct.
 
 use arena::{IoBuf, Sg};
 
@@ -79,7 +79,7 @@ fn sg(bytes: &[u8]) -> Sg {
     bytes.chunks(7).map(|c| IoBuf::from(c.to_vec())).collect()
 }
 
-/// With the same requests, this core sends the same bytes as siw, padding and trailer included.
+/// For the same requests, this core sends the same bytes as siw, except that it clears the padding.
 #[test]
 fn the_core_says_what_siw_says() {
     let mut peer = Peer::new(1, config());
@@ -124,7 +124,7 @@ fn the_core_hears_what_siw_says() {
     }
     peer.hear(&unhex(SEND));
     assert!(matches!(&peer.done[0].result, Ok(Done::Recv { buf, .. }) if buf[..] == fpdu(SEND).1));
-    // This side chooses the tag here, so it is inserted.
+    // This side chooses the tag here, so the test inserts it.
     let mut theirs = unhex(SEND_INVALIDATE);
     let e = peer.sink(&arena, 4096);
     theirs[4..8].copy_from_slice(&e.stag.0.to_be_bytes());

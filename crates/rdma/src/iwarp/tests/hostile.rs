@@ -1,5 +1,5 @@
-//! A peer that violates one rule at a time: each violation ends that connection, with the code from the RFCs, before a
-//! byte is placed.
+//! A peer that violates one rule at a time. Each violation ends that connection, with the code from the RFCs,
+//! before a byte is placed.
 
 use super::*;
 use crate::iwarp::core::Phase;
@@ -52,12 +52,12 @@ pub(super) fn unknown_tag() -> Vec<u8> {
     tagged(WRITE, Stag(5), 0, true, b"x")
 }
 
-/// A first message of the peer's.
+/// The peer's first message.
 pub(super) fn message(payload: &[u8]) -> Vec<u8> {
     untagged(SEND, 0, 1, 0, true, payload)
 }
 
-/// A connection under attack.
+/// A connection that is attacked.
 struct Victim {
     peer: Peer,
     arena: Arena,
@@ -67,7 +67,7 @@ struct Victim {
     reading: Stag,
 }
 
-/// The sink has 5000 bytes, the source too; one receive of 4096 bytes is posted; one Read of 3000 is in flight.
+/// A sink and a source of 5000 bytes, one posted receive of 4096 bytes, and one Read of 3000 bytes in flight.
 fn victim(crc: bool) -> Victim {
     let arena = memory();
     let mut peer = Peer::new(7, Config { crc, ..config() });
@@ -85,7 +85,8 @@ fn victim(crc: bool) -> Victim {
 }
 
 impl Victim {
-    /// The attack ends the connection as `expected`, the peer is notified, and nothing was placed by `last`.
+    /// Checks that the attack ends the connection as `expected`, that the peer is notified, and that `last` placed
+    /// nothing.
     fn falls_to(mut self, stream: &[u8], expected: Violation) {
         self.peer.hear(stream);
         let down = Down::Protocol { what: expected.what, code: expected.code };
@@ -118,7 +119,7 @@ fn tagged_segments() {
     victim(false).falls_to(&tagged(WRITE, sink, 4993, false, &[1; 8]), Violation::BOUNDS);
     victim(false).falls_to(&tagged(WRITE, sink, u64::MAX, true, &[1; 2]), Violation::WRAP);
     victim(false).falls_to(&tagged(WRITE, source, 0, true, b"x"), Violation::WRITE_RIGHTS);
-    // RFC 5040 4.8: a Send or a Read Request is no tagged message.
+    // RFC 5040 4.8: a Send or a Read Request is not a tagged message.
     victim(false).falls_to(&tagged(SEND, sink, 0, true, b"x"), Violation::UNEXPECTED_OPCODE);
     victim(false).falls_to(&tagged(0x00, sink, 0, true, b"x"), Violation::RDMAP_VERSION);
     victim(false).falls_to(&tagged(0x4F, sink, 0, true, b"x"), Violation::UNEXPECTED_OPCODE);
@@ -127,7 +128,7 @@ fn tagged_segments() {
 #[test]
 fn nothing_is_placed_by_a_bad_segment() {
     let mut v = victim(false);
-    // The first byte would fit, the last does not; the header alone decides.
+    // The first byte would fit, but the last does not; the header alone decides.
     let bad = tagged(WRITE, v.sink.stag, 4999, true, &[1, 1]);
     let good = tagged(WRITE, v.sink.stag, 10, true, &[2; 3]);
     v.peer.hear(&good);
@@ -142,7 +143,7 @@ fn nothing_is_placed_by_a_bad_segment() {
     assert_ne!(stag, v.sink.stag, "a tag is not given out again soon");
     let mut bad = bad;
     bad[4..8].copy_from_slice(&stag.0.to_be_bytes());
-    // Only the length is wrong: 2 bytes from the last one.
+    // Only the length is wrong: 2 bytes at the last offset.
     v.peer.hear(&bad[..bad.len() - 6]);
     assert_eq!(*v.peer.core.phase(), Phase::Terminating(Violation::BOUNDS.into()));
 }
@@ -171,7 +172,8 @@ fn read_responses() {
         let v = victim(false);
         tagged(READ_RESPONSE, v.reading, offset, last, &vec![1; n])
     };
-    // RFC 5040 5.2: into the sink of the oldest Read, from its next byte on, no more and no less.
+    // RFC 5040 5.2: a response must go to the sink of the oldest Read, from its next byte on, with exactly the
+    // missing length.
     victim(false).falls_to(&tagged(READ_RESPONSE, Stag(5), 0, true, &[1; 8]), Violation::INVALID_STAG);
     let sink = victim(false).sink.stag;
     victim(false).falls_to(&tagged(READ_RESPONSE, sink, 0, true, &[1; 8]), Violation::INVALID_STAG);
@@ -182,7 +184,7 @@ fn read_responses() {
     victim(false).falls_to(&respond(0, true, 2999), Violation::RESPONSE_SIZE);
     let twice = [respond(0, false, 100), respond(0, false, 100)].concat();
     victim(false).falls_to(&twice, Violation::BOUNDS);
-    // Once it has been answered its tag is invalid.
+    // After the Read is answered its tag is invalid.
     let mut v = victim(false);
     v.peer.hear(&respond(0, true, 3000));
     assert!(matches!(v.peer.done[0].result, Ok(Done::Read(_))));
@@ -228,12 +230,12 @@ fn read_requests() {
     victim(false).falls_to(&untagged(READ_REQUEST, 1, 1, 0, false, &good), Violation::TOO_LONG);
     victim(false).falls_to(&untagged(READ_REQUEST, 1, 1, 4, true, &good), Violation::MESSAGE_OFFSET);
     victim(false).falls_to(&untagged(SEND, 1, 1, 0, true, &good), Violation::UNEXPECTED_OPCODE);
-    // RFC 5040 5.2: more at a time than our IRD, 2, find no buffer.
+    // RFC 5040 5.2: concurrent Reads beyond our IRD of 2 find no buffer.
     let three = [read(1, &good), read(2, &good), read(3, &good)].concat();
     victim(false).falls_to(&three, Violation::NO_BUFFER);
 }
 
-/// A source invalidated while the peer's Read of it is being answered: no further byte of it is sent.
+/// If a source is invalidated while a Read of it is being answered, no further byte of it is sent.
 #[test]
 fn source_invalidated_while_read() {
     let mut v = victim(false);
@@ -257,7 +259,7 @@ fn segments_that_are_none() {
     victim(false).falls_to(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", Violation::UNTAGGED_VERSION);
 }
 
-/// A Terminate ends the connection without an answer; one without a complete code is a violation itself.
+/// A Terminate ends the connection and is not answered; one without a complete code is itself a violation.
 #[test]
 fn terminates() {
     let mut v = victim(false);
@@ -269,7 +271,7 @@ fn terminates() {
     victim(false).falls_to(&untagged(TERMINATE, 2, 2, 0, true, &[0; 4]), Violation::MSN);
 }
 
-/// RFC 5044 5: nothing of an FPDU is used before its CRC matches.
+/// RFC 5044 5: no byte of an FPDU is used before its CRC matches.
 #[test]
 fn bad_crc() {
     let mut whole = Peer::new(1, Config { crc: true, ..config() });
@@ -282,7 +284,7 @@ fn bad_crc() {
     for at in [1, 2, 6, 15, 16, 79, good.len() - 1] {
         let mut bad = good.clone();
         bad[at] ^= 0x10;
-        bad.extend_from_slice(&[0; 64]); // the damaged length may claim more
+        bad.extend_from_slice(&[0; 64]); // the damaged length field may claim more bytes
         let mut v = victim(true);
         v.peer.hear(&bad);
         assert_eq!(*v.peer.core.phase(), Phase::Terminating(Violation::CRC.into()), "byte {at}");
@@ -294,7 +296,7 @@ fn bad_crc() {
     }
 }
 
-/// The bytes held of an unfinished FPDU are less than one FPDU.
+/// The connection holds less than one FPDU of unprocessed bytes.
 #[test]
 fn a_slow_peer_makes_us_hold_little() {
     for crc in [false, true] {
@@ -312,8 +314,8 @@ fn a_slow_peer_makes_us_hold_little() {
     }
 }
 
-/// RFC 5044 7.1.2: the responder sends nothing before the initiator's first FPDU; RFC 6581 8: that may be any of the
-/// ready-to-receive messages, and a Send among them uses no receive.
+/// RFC 5044 7.1.2: the responder sends nothing before the initiator's first FPDU. RFC 6581 8: that may be any of
+/// the ready-to-receive messages; a Send among them uses no posted receive.
 #[test]
 fn the_responder_waits() {
     let ready = [

@@ -1,4 +1,4 @@
-//! Two cores with byte streams between them that deliver in pieces of any size, against the obvious model.
+//! Two cores, connected by byte streams that deliver pieces of any size, against a naive model.
 
 use proptest::prelude::*;
 
@@ -139,7 +139,7 @@ proptest! {
                 break;
             }
         }
-        // `pieces` may never have selected one of the sides.
+        // `pieces` may have selected only one of the sides.
         loop {
             let (x, y) = (a.say(700), b.say(700));
             b.hear(&x);
@@ -154,14 +154,14 @@ proptest! {
         prop_assert!(a.held.is_empty() && b.held.is_empty());
         verify(&mut a, &mut b, &there)?;
         verify(&mut b, &mut a, &here)?;
-        // After the end nothing holds a buffer.
+        // After the end no buffer is held.
         for mut peer in [a, b] {
             peer.core.end(crate::Down::PeerClosed);
         }
         prop_assert_eq!(arena.usage().used, 0);
     }
 
-    /// The stream may end anywhere: every request is flushed or complete, every exposure has ended.
+    /// The stream may end anywhere: then every request is flushed or complete, and every exposure has ended.
     #[test]
     fn ended_anywhere(crc: bool, seed: u64, forth in ops(), back in ops(), cut in 0usize..60_000) {
         let arena = memory();
@@ -192,14 +192,14 @@ proptest! {
         }
     }
 
-    /// No input panics; any input ends at most the connection.
+    /// No input causes a panic; at worst it ends the connection.
     #[test]
     fn no_input_panics(crc: bool, stream in proptest::collection::vec(any::<u8>(), 0..600)) {
         super::super::fuzzing::connection(crc, &memory(), &stream);
         super::super::fuzzing::frame(&stream);
     }
 
-    /// The same with a stream that begins with valid FPDUs, of which a few bytes are changed.
+    /// No panic either if the stream starts with valid FPDUs of which a few bytes are changed.
     #[test]
     fn no_damaged_input_panics(ops in ops(), seed: u64, damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
         let arena = memory();

@@ -17,7 +17,7 @@ async fn listener(options: Options) -> (Listener, std::net::SocketAddr) {
     (listener, addr)
 }
 
-/// The responder's result for `bytes`, and the stream with its answer.
+/// Sends `bytes` to a responder; returns its result, and the stream to read its answer from.
 async fn request(options: Options, bytes: &[u8]) -> (Result<Incoming, SetupError>, TcpStream) {
     let (listener, addr) = listener(options).await;
     let mut stream = TcpStream::connect(addr).await.expect("connected");
@@ -26,7 +26,7 @@ async fn request(options: Options, bytes: &[u8]) -> (Result<Incoming, SetupError
     (incoming, stream)
 }
 
-/// The initiator's result for `bytes` as an answer.
+/// Sends `bytes` to an initiator as the reply; returns its result.
 async fn reply(options: Options, bytes: &[u8]) -> Result<(), SetupError> {
     let (listener, addr) = listener(options.clone()).await;
     let answer = async {
@@ -64,7 +64,8 @@ async fn read_reply(stream: &mut TcpStream) -> Frame {
     Frame::parse(Kind::Reply, &fixed, &tail).expect("a reply")
 }
 
-/// siw's request (golden) gets the reply that siw understands: no CRC, no markers, this side's depths and private data.
+/// siw's request (captured) gets a reply that siw understands: no CRC, no markers, this side's depths and private
+/// data.
 #[tokio::test]
 async fn answers_siw() {
     let siw = unhex("4d504120494420526571204672616d65 1002000c 00200000 2000000001000000");
@@ -102,7 +103,7 @@ async fn crc_negotiation() {
     assert_eq!(reply(off, &bytes(&asking)).await, Err(SetupError::Crc));
 }
 
-/// RFC 6581 9: IRD and ORD; this side's ORD never exceeds the other side's IRD.
+/// RFC 6581 9: negotiation of IRD and ORD; this side's ORD never exceeds the peer's IRD.
 #[tokio::test]
 async fn depths() {
     for (ird, ord, expected) in [(4, 9, (3, 4)), (0x3FFF, 0x3FFF, (3, 7)), (0, 0, (3, 0))] {
@@ -115,13 +116,13 @@ async fn depths() {
         let said = read_reply(&mut stream).await.enhanced.expect("enhanced, as asked");
         assert_eq!((u32::from(said.ird), u32::from(said.ord)), expected);
     }
-    // Revision 1 does not negotiate them: the upper layer does.
+    // Revision 1 does not negotiate them; the upper layer does.
     let options = Options { revision: 1, ird: 5, ord: 6, ..Options::default() };
     let (a, b) = connected(options).await;
     assert_eq!((a.caps().ird, a.caps().ord, b.caps().ird, b.caps().ord), (5, 6, 5, 6));
 }
 
-/// A peer that demands markers is refused, and the reason is kept.
+/// A peer that demands markers is refused, and the error tells why.
 #[tokio::test]
 async fn markers_are_refused() {
     let asked = Frame { markers: true, ..frame(Kind::Request) };
@@ -168,7 +169,7 @@ async fn what_is_no_frame() {
     assert!(too_much.is_err());
 }
 
-/// A frame cut off anywhere ends that connection, and the next one is served.
+/// A frame truncated anywhere ends that connection, and the next one is served.
 #[tokio::test]
 async fn truncated_frames() {
     let (listener, addr) = listener(Options::default()).await;
@@ -203,7 +204,7 @@ async fn a_silent_peer_holds_up_nobody() {
     assert_eq!(waiting.await.expect("no panic").err(), Some(SetupError::TimedOut));
 }
 
-/// Garbage after a good start ends that connection with a Terminate.
+/// Garbage on an established connection ends it with a Terminate.
 #[tokio::test]
 async fn garbage_on_an_established_connection() {
     let (incoming, mut stream) = request(Options::default(), &bytes(&frame(Kind::Request))).await;
