@@ -8,16 +8,17 @@ use crate::cursor::{pad, patch_u32};
 use crate::header::{HEADER_LEN, Header, OFFSET_NEXT_COMMAND};
 use crate::{Encode, WireError};
 
-/// Where each message of a chain lies in the output, its padding to the next message included.
+/// Range of each message of a chain in the output, including its padding to the next message.
 pub type MessageRanges = SmallVec<[Range<usize>; 4]>;
 
 /// Appends one message, or a compound of several, to a caller's buffer.
 ///
-/// The buffer may already hold something (a transport's frame header, room for a transform header): offsets on
-/// the wire are counted from the header that [`MessageBuilder::begin`] wrote last.
+/// The buffer may already contain bytes (a transport's frame header, space for a transform header). Offsets on the
+/// wire count from the header that the last [`MessageBuilder::begin`] wrote.
 ///
-/// A message that is followed by another is padded to 8 bytes and its NextCommand is patched (MS-SMB2 3.2.4.1.4,
-/// 3.3.4.1.3). The caller signs the messages: [`MessageBuilder::finish`] returns the bytes that each signature covers.
+/// If another message follows, a message is padded to 8 bytes and its NextCommand is patched (MS-SMB2 3.2.4.1.4,
+/// 3.3.4.1.3). The caller signs the messages: [`MessageBuilder::finish`] returns the bytes that each signature
+/// covers.
 #[derive(Debug)]
 pub struct MessageBuilder<'v> {
     out: &'v mut Vec<u8>,
@@ -27,13 +28,13 @@ pub struct MessageBuilder<'v> {
 }
 
 impl<'v> MessageBuilder<'v> {
-    /// A builder that appends to `out`.
+    /// Creates a builder that appends to `out`.
     pub fn new(out: &'v mut Vec<u8>) -> Self {
         let start = out.len();
         Self { out, start, open: false, done: SmallVec::new() }
     }
 
-    /// Starts a message: closes the one before, if any, and writes the header.
+    /// Starts a message: ends the previous one, if any, and writes the header.
     pub fn begin(&mut self, header: &Header) {
         if self.open {
             pad(self.out, self.start, 8);
@@ -46,10 +47,10 @@ impl<'v> MessageBuilder<'v> {
         header.encode(self.out);
     }
 
-    /// Header and body of one message.
+    /// Appends the header and body of one message.
     ///
     /// # Errors
-    /// The error of the body's `encode`; the buffer is then as it was before the call.
+    /// The error of the body's `encode`; the buffer is then unchanged.
     pub fn push<B: Encode + ?Sized>(&mut self, header: &Header, body: &B) -> Result<(), WireError> {
         let (len, start, open, done) = (self.out.len(), self.start, self.open, self.done.len());
         self.begin(header);
@@ -65,17 +66,17 @@ impl<'v> MessageBuilder<'v> {
         Ok(())
     }
 
-    /// The buffer, positioned at its end; for bodies and for payload that follows a head.
+    /// The buffer, for bodies, and for payload that follows a head.
     pub fn out(&mut self) -> &mut Vec<u8> {
         self.out
     }
 
-    /// Where the current message's header starts in the buffer.
+    /// Offset of the current message's header in the buffer.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Bytes of the current message so far: the wire's offset of whatever is appended next.
+    /// Length of the current message so far, in bytes: the wire offset of the next appended byte.
     pub fn offset(&self) -> usize {
         self.out.len() - self.start
     }
@@ -85,7 +86,7 @@ impl<'v> MessageBuilder<'v> {
         pad(self.out, self.start, align);
     }
 
-    /// Ends the chain; returns where each message lies in the buffer.
+    /// Ends the chain; returns the range of each message in the buffer.
     pub fn finish(mut self) -> MessageRanges {
         if self.open {
             self.done.push(self.start..self.out.len());
@@ -96,8 +97,8 @@ impl<'v> MessageBuilder<'v> {
 
 /// Appends `messages` (each a header and its body) to `out` as one compound, padded and linked.
 ///
-/// For servers that produce replies one by one. Returns where each lies. Messages shorter than a header are a
-/// caller's bug and panic.
+/// For servers that produce replies one by one. Returns the range of each message. Panics if a message is shorter
+/// than a header, which is a bug of the caller.
 pub fn chain<'m>(out: &mut Vec<u8>, messages: impl IntoIterator<Item = &'m [u8]>) -> MessageRanges {
     let mut done = MessageRanges::new();
     for message in messages {
@@ -126,7 +127,8 @@ mod tests {
         Header { command: Command::ECHO, message_id, ..Header::default() }
     }
 
-    /// MS-SMB2 3.2.4.1.4: each message but the last is padded to 8 bytes, and NextCommand says where the next is.
+    /// MS-SMB2 3.2.4.1.4: each message except the last is padded to 8 bytes, and its NextCommand is the offset of
+    /// the next.
     #[test]
     fn a_compound_is_padded_and_linked() {
         let mut out = vec![0xAA; 4];

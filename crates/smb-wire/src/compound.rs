@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::WireError;
 use crate::header::{HEADER_LEN, Header};
 
-/// Messages in one compound at most. The specification names no bound; peers in use chain fewer than ten.
+/// Maximum number of messages in one compound. The specification has no limit; known peers chain fewer than ten.
 pub const MAX_COMPOUND: usize = 128;
 
 /// Splits `bytes` (one transport message, without the transport's framing) into the messages of its chain.
@@ -35,7 +35,7 @@ impl Split<'_> {
         if next == 0 {
             return Ok((header, at..self.bytes.len()));
         }
-        // MS-SMB2 3.3.5.2.7: NextCommand counts from this header and keeps the next one 8-byte aligned.
+        // MS-SMB2 3.3.5.2.7: NextCommand counts from this header; the next header must be 8-byte aligned.
         if !next.is_multiple_of(8) || next < HEADER_LEN {
             return Err(WireError::malformed("NextCommand"));
         }

@@ -1,4 +1,5 @@
-//! SMB2 COMPRESSION_TRANSFORM_HEADER (MS-SMB2 2.2.42), unchained and chained. The algorithms are not here.
+//! SMB2 COMPRESSION_TRANSFORM_HEADER (MS-SMB2 2.2.42), unchained and chained. This crate does not implement the
+//! algorithms.
 
 use crate::WireError;
 use crate::context::CompressionAlgorithm;
@@ -7,15 +8,15 @@ use crate::macros::{open_enum, record};
 
 /// The protocol identifier of a compressed message.
 pub const COMPRESSION_PROTOCOL_ID: [u8; 4] = [0xFC, b'S', b'M', b'B'];
-/// Payloads in one chained message at most. The specification names no bound and five algorithms.
+/// Maximum number of payloads in one chained message. The specification has no limit and five algorithms.
 pub const MAX_COMPRESSED_PAYLOADS: usize = 64;
 
 open_enum! {
     /// Flags of a compressed message.
     pub struct CompressionForm(u16) {
-        /// One payload, an uncompressed part in front of it (2.2.42.1).
+        /// One payload, preceded by an uncompressed part (2.2.42.1).
         NONE = 0,
-        /// Payloads one behind the other (2.2.42.2).
+        /// A chain of payloads (2.2.42.2).
         CHAINED = 1,
     }
 }
@@ -25,23 +26,23 @@ pub fn is_compressed(bytes: &[u8]) -> bool {
     bytes.starts_with(&COMPRESSION_PROTOCOL_ID)
 }
 
-/// A compressed message, its parts borrowed.
+/// A compressed message that borrows its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressed<'a> {
-    /// 2.2.42.1.
+    /// Unchained (2.2.42.1).
     Unchained {
-        /// Bytes that the compressed part expands to.
+        /// Decompressed size of the compressed part in bytes.
         original_segment_size: u32,
         /// Algorithm.
         algorithm: CompressionAlgorithm,
-        /// The uncompressed part, which comes first.
+        /// The uncompressed part, which precedes the compressed part.
         uncompressed: &'a [u8],
-        /// The compressed part, which follows it.
+        /// The compressed part.
         compressed: &'a [u8],
     },
-    /// 2.2.42.2.
+    /// Chained (2.2.42.2).
     Chained {
-        /// Bytes that everything expands to.
+        /// Decompressed size of the whole message in bytes.
         original_segment_size: u32,
         /// The payloads.
         payloads: Payloads<'a>,
@@ -111,7 +112,7 @@ impl<'a> Compressed<'a> {
             let sized = payload.has_original_size();
             let len = fit_u32(payload.data.len() + if sized { 4 } else { 0 }, "compressed payload")?;
             payload.algorithm.put(out);
-            // MS-SMB2 2.2.42.2.1: the flag is set in the first payload header, the others have none.
+            // MS-SMB2 2.2.42.2.1: the first payload header has the CHAINED flag, the others have no flag.
             (if i == 0 { CompressionForm::CHAINED } else { CompressionForm::NONE }).put(out);
             len.put(out);
             if sized {
@@ -128,7 +129,7 @@ impl<'a> Compressed<'a> {
 pub struct Payload<'a> {
     /// Algorithm.
     pub algorithm: CompressionAlgorithm,
-    /// Bytes that it expands to, with LZNT1, LZ77, LZ77+Huffman and LZ4; 0 with the others.
+    /// Decompressed size in bytes, for LZNT1, LZ77, LZ77+Huffman and LZ4; 0 for the others.
     pub original_size: u32,
     /// The compressed bytes; for PATTERN_V1 a [`PatternV1`].
     pub data: &'a [u8],
@@ -149,9 +150,9 @@ impl Payload<'_> {
 record! {
     /// SMB2_COMPRESSION_PATTERN_PAYLOAD_V1 (MS-SMB2 2.2.42.2.2).
     pub struct PatternV1 [8] {
-        /// The byte.
+        /// The repeated byte.
         pub pattern: u8 => pad 3,
-        /// How often.
+        /// Number of repetitions.
         pub repetitions: u32,
     }
 }

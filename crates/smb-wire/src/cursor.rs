@@ -2,7 +2,7 @@
 
 use crate::WireError;
 
-/// Reads little-endian values from a slice; every read is bounds-checked and names its structure.
+/// Reads little-endian values from a slice. Every read is bounds-checked; its error names the structure.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -16,7 +16,7 @@ impl<'a> Reader<'a> {
         Self { bytes, at: 0, what }
     }
 
-    /// Positions after the 64-byte header and after a StructureSize that must be `size`.
+    /// Skips the 64-byte header and the StructureSize field, which must be `size`.
     #[inline]
     pub(crate) fn body(msg: &'a [u8], what: &'static str, size: u16) -> Result<Self, WireError> {
         let mut r = Self { bytes: msg, at: 0, what };
@@ -76,10 +76,10 @@ impl<'a> Reader<'a> {
         self.what
     }
 
-    /// The bytes at `offset` (from the start of the slice, which for messages is the SMB2 header) for `len`.
+    /// Returns the `len` bytes at `offset` from the start of the slice, which for messages is the SMB2 header.
     ///
-    /// The offset of an empty range is ignored, because peers send any value there. A range that is not empty must
-    /// start behind the bytes read so far: the variable part never overlaps the fixed part.
+    /// The offset of an empty range is ignored, because peers send arbitrary values there. A non-empty range must
+    /// start after the bytes read so far: the variable part never overlaps the fixed part.
     #[inline]
     pub(crate) fn range(&self, offset: usize, len: usize, what: &'static str) -> Result<&'a [u8], WireError> {
         if len == 0 {
@@ -92,7 +92,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `bytes[offset..offset + len]`, or `Truncated`.
+/// Returns `bytes[offset..offset + len]`, or `Truncated`.
 #[inline]
 pub(crate) fn slice<'a>(
     bytes: &'a [u8],
@@ -106,7 +106,7 @@ pub(crate) fn slice<'a>(
 
 /// A value of fixed size on the wire.
 pub(crate) trait Field: Sized {
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     const SIZE: usize;
     fn get(r: &mut Reader<'_>) -> Result<Self, WireError>;
     fn put(&self, out: &mut Vec<u8>);
@@ -141,7 +141,7 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// One byte; every value but zero is true.
+/// One byte; every non-zero value is true.
 impl Field for bool {
     const SIZE: usize = 1;
     #[inline]
@@ -160,13 +160,13 @@ pub(crate) fn zeros(out: &mut Vec<u8>, len: usize) {
     out.resize(out.len() + len, 0);
 }
 
-/// Pads `out` with zeros so that its length from `start` is a multiple of `align`.
+/// Pads `out` with zeros until its length from `start` is a multiple of `align`.
 pub(crate) fn pad(out: &mut Vec<u8>, start: usize, align: usize) {
     let len = out.len() - start;
     zeros(out, len.next_multiple_of(align) - len);
 }
 
-/// Overwrites a `u32` at the absolute position `at`.
+/// Overwrites the `u32` at the absolute offset `at`.
 pub(crate) fn patch_u32(out: &mut [u8], at: usize, value: u32) {
     out[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }

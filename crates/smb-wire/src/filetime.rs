@@ -9,21 +9,21 @@ const TICKS_PER_SECOND: i64 = 10_000_000;
 
 /// A FILETIME in ticks of 100 ns.
 ///
-/// In SET_INFO, 0 means "leave as it is", -1 "stop updating it implicitly" and -2 "update it again"
-/// (MS-FSCC 2.4); in other places 0 means "not known".
+/// In SET_INFO, 0 means "leave unchanged", -1 "stop implicit updates" and -2 "resume implicit updates" (MS-FSCC
+/// 2.4). Elsewhere 0 means "unknown".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileTime(pub u64);
 
 impl FileTime {
-    /// Not set, or leave as it is.
+    /// Not set, or leave unchanged.
     pub const ZERO: Self = Self(0);
-    /// SET_INFO: operations on this handle no longer change the time.
+    /// SET_INFO: operations on this handle no longer update the time.
     pub const FREEZE: Self = Self(u64::MAX);
-    /// SET_INFO: operations on this handle change the time again.
+    /// SET_INFO: operations on this handle update the time again.
     pub const THAW: Self = Self(u64::MAX - 1);
 
-    /// From seconds since 1970 (may be negative) and nanoseconds (0 to 999,999,999), rounding down to 100 ns.
-    /// Times outside what the type can hold are clamped.
+    /// Converts seconds since 1970 (may be negative) and nanoseconds (0 to 999,999,999), rounding down to 100 ns.
+    /// Times outside the range of the type are clamped.
     pub const fn from_unix(seconds: i64, nanos: u32) -> Self {
         let Some(since_1601) = seconds.checked_add(UNIX_EPOCH_SECONDS) else {
             return Self(i64::MAX as u64);
@@ -40,13 +40,13 @@ impl FileTime {
         }
     }
 
-    /// Seconds since 1970 (negative before) and nanoseconds (0 to 999,999,900).
+    /// Returns seconds since 1970 (negative before) and nanoseconds (0 to 999,999,900).
     pub const fn to_unix(self) -> (i64, u32) {
         let seconds = (self.0 / TICKS_PER_SECOND as u64) as i64 - UNIX_EPOCH_SECONDS;
         (seconds, (self.0 % TICKS_PER_SECOND as u64) as u32 * 100)
     }
 
-    /// Whether the value is a time, not one of the markers of SET_INFO.
+    /// Whether the value is a time, not zero or one of the markers of SET_INFO.
     pub const fn is_time(self) -> bool {
         self.0 != 0 && self.0 != Self::FREEZE.0 && self.0 != Self::THAW.0
     }

@@ -1,16 +1,16 @@
-//! The four bytes in front of every message on TCP (MS-SMB2 2.1): a zero and a 24-bit big-endian length.
+//! The four bytes before every message on TCP (MS-SMB2 2.1): a zero and a 24-bit big-endian length.
 
 use crate::WireError;
 
-/// Bytes of the frame header.
+/// Length of the frame header in bytes.
 pub const FRAME_LEN: usize = 4;
-/// The longest message that the length field can carry, in bytes.
+/// The longest message that the length field allows, in bytes.
 pub const MAX_FRAME: usize = 0x00FF_FFFF;
 
 /// The length in bytes of the message that follows `header`.
 ///
 /// # Errors
-/// `Malformed` when the first byte is not zero: NetBIOS session service, or something else entirely.
+/// `Malformed` if the first byte is not zero: NetBIOS session service, or another protocol.
 pub const fn decode(header: [u8; FRAME_LEN]) -> Result<usize, WireError> {
     let [zero, a, b, c] = header;
     if zero != 0 {

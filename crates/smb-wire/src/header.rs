@@ -12,7 +12,7 @@ use crate::WireError;
 use crate::macros::{flag_set, open_enum};
 use crate::ntstatus::NtStatus;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 /// The protocol identifier of a plain SMB2 message.
 pub const PROTOCOL_ID: [u8; 4] = [0xFE, b'S', b'M', b'B'];
@@ -20,7 +20,7 @@ pub const PROTOCOL_ID: [u8; 4] = [0xFE, b'S', b'M', b'B'];
 const OFFSET_STRUCTURE_SIZE: usize = 4;
 /// Offset of CreditCharge (u16).
 pub const OFFSET_CREDIT_CHARGE: usize = 6;
-/// Offset of Status, or of ChannelSequence (u16) in a request (u32).
+/// Offset of Status (u32). In a request its low 16 bits are ChannelSequence.
 pub const OFFSET_STATUS: usize = 8;
 /// Offset of Command (u16).
 pub const OFFSET_COMMAND: usize = 12;
@@ -75,7 +75,7 @@ open_enum! {
         LOCK = 10,
         /// IOCTL.
         IOCTL = 11,
-        /// CANCEL: never answered.
+        /// CANCEL: has no response.
         CANCEL = 12,
         /// ECHO.
         ECHO = 13,
@@ -97,7 +97,7 @@ open_enum! {
 flag_set! {
     /// Header flags (MS-SMB2 2.2.1.2).
     pub struct HeaderFlags: u32 {
-        /// A response.
+        /// The message is a response.
         const SERVER_TO_REDIR = 0x0000_0001;
         /// The header carries an AsyncId in place of the TreeId.
         const ASYNC = 0x0000_0002;
@@ -117,7 +117,7 @@ flag_set! {
 /// An SMB2 header, decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Header {
-    /// Credits that the request consumes; 0 and 1 are both one credit.
+    /// Number of credits that the request consumes; 0 means one credit, too.
     pub credit_charge: u16,
     /// The status of a response; in a request of dialect 3.x the ChannelSequence, see
     /// [`Header::channel_sequence`].
@@ -126,13 +126,13 @@ pub struct Header {
     pub command: Command,
     /// Credits requested (request) or granted (response).
     pub credits: u16,
-    /// Flags; ASYNC decides between `async_id` and `tree_id`.
+    /// Flags; ASYNC determines whether `async_id` or `tree_id` is valid.
     pub flags: HeaderFlags,
-    /// Bytes from this header to the next one in a compound, 0 in the last.
+    /// Offset of the next header of a compound from this one, in bytes; 0 in the last message.
     pub next_command: u32,
     /// The message's number.
     pub message_id: u64,
-    /// Reserved by MS-SMB2; some clients leave a process id here. Zero in an asynchronous header.
+    /// Reserved by MS-SMB2; some clients put a process id here. Zero in an asynchronous header.
     pub process_id: u32,
     /// The tree connect; zero in an asynchronous header.
     pub tree_id: u32,
@@ -140,7 +140,7 @@ pub struct Header {
     pub async_id: u64,
     /// The session.
     pub session_id: u64,
-    /// The signature, zeros when not signed.
+    /// The signature; zeros if the message is not signed.
     pub signature: [u8; 16],
 }
 
@@ -148,7 +148,7 @@ impl Header {
     /// Decodes the header at the start of `bytes`.
     ///
     /// # Errors
-    /// `Truncated`; `Malformed` when the protocol identifier is another; `StructureSize`.
+    /// `Truncated`; `Malformed` if the protocol identifier is wrong; `StructureSize`.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         const WHAT: &str = "SMB2 header";
@@ -182,7 +182,7 @@ impl Header {
         })
     }
 
-    /// The 64 bytes of the header.
+    /// Encodes the header.
     #[inline]
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
@@ -227,8 +227,9 @@ impl Header {
         self.flags.contains(HeaderFlags::RELATED)
     }
 
-    /// The header of the response to this request: same command, MessageId, SessionId and TreeId or AsyncId, with
-    /// the response flag, RELATED kept and everything else of the request cleared.
+    /// Returns the header of the response to this request. Command, CreditCharge and all identifiers are copied;
+    /// the response flag is set; the flags RELATED, ASYNC, REPLAY and the priority are kept. NextCommand and
+    /// signature are cleared.
     pub fn response(&self, status: NtStatus, credits: u16) -> Self {
         let kept =
             HeaderFlags::RELATED | HeaderFlags::ASYNC | HeaderFlags::PRIORITY_MASK | HeaderFlags::REPLAY;
@@ -243,7 +244,7 @@ impl Header {
     }
 }
 
-/// The `N` bytes of a header that begin at `at`.
+/// The `N` bytes of a header at offset `at`.
 #[inline]
 fn field<const N: usize>(bytes: &[u8; HEADER_LEN], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("fields lie inside the header")
@@ -253,7 +254,7 @@ fn field<const N: usize>(bytes: &[u8; HEADER_LEN], at: usize) -> [u8; N] {
 mod tests {
     use super::*;
 
-    /// MS-SMB2 2.2.1.1, 2.2.1.2: where each field is.
+    /// MS-SMB2 2.2.1.1, 2.2.1.2: offset of each field.
     #[test]
     fn fields_are_where_the_constants_say() {
         let header = Header {

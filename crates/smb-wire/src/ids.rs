@@ -10,7 +10,7 @@ record! {
     /// SMB2_FILEID (MS-SMB2 2.2.14.1).
     #[derive(Hash)]
     pub struct FileId [16] {
-        /// Survives a reconnect of a durable open.
+        /// Identifies a durable open after a reconnect.
         pub persistent: u64,
         /// Valid for one connection of the open.
         pub volatile: u64,
@@ -18,7 +18,7 @@ record! {
 }
 
 impl FileId {
-    /// The FileId that a related request inherits, and that stands for "no open" in an IOCTL.
+    /// In a related request: inherit the FileId. In an IOCTL: no open.
     pub const NONE: Self = Self { persistent: u64::MAX, volatile: u64::MAX };
 
     /// Whether this is [`FileId::NONE`].

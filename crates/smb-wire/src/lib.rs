@@ -32,22 +32,22 @@ pub use ntstatus::NtStatus;
 pub use rights::{AccessMask, FileAttributes, ShareAccess};
 pub use utf16::{Utf16Buf, Utf16Le, len_utf16, put_str};
 
-/// A message body that can be read from a message.
+/// A message body that can be decoded.
 pub trait Decode<'a>: Sized {
-    /// Decodes the body of `msg`, one message of a chain that starts with its 64-byte header. The header is ignored: it
-    /// has been decoded already.
+    /// Decodes the body of `msg`, one message of a chain including its 64-byte header. The header is skipped: the
+    /// caller has already decoded it.
     ///
     /// # Errors
-    /// Malformed input from the peer. Never panics, never allocates.
+    /// Malformed input from the peer. Never panics and never allocates.
     fn decode(msg: &'a [u8]) -> Result<Self, WireError>;
 }
 
-/// A message body that can be written behind a header.
+/// A message body that can be encoded after a header.
 pub trait Encode {
-    /// Appends the body to the message that `m` has begun.
+    /// Appends the body to the message that was started in `m`.
     ///
     /// # Errors
-    /// [`WireError::Unencodable`] when a variable part does not fit its length field. The bytes appended before stay;
-    /// [`MessageBuilder::push`] removes them.
+    /// [`WireError::Unencodable`] if a variable part is too long for its length field. Bytes appended before the
+    /// error remain; [`MessageBuilder::push`] removes them.
     fn encode(&self, m: &mut MessageBuilder<'_>) -> Result<(), WireError>;
 }

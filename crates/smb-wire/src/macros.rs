@@ -1,5 +1,5 @@
-//! Macros for the three kinds of definition that the specification repeats: open enumerations, flag sets and records of
-//! fixed size.
+//! Macros for the three kinds of definition in the specification: open enumerations, flag sets and records of fixed
+//! size.
 
 /// A newtype over an integer with named constants; unknown values are kept.
 macro_rules! open_enum {
@@ -67,7 +67,7 @@ macro_rules! flag_set {
     };
 }
 
-/// A structure of fixed size: fields in wire order, `=> pad N` for reserved bytes behind a field.
+/// A structure of fixed size: fields in wire order; `=> pad N` stands for N reserved bytes after a field.
 macro_rules! record {
     ($(#[$meta:meta])* pub struct $name:ident [$len:literal] {
         $($(#[$fm:meta])* pub $field:ident: $ty:ty $(=> pad $pad:literal)?),* $(,)?
@@ -77,13 +77,13 @@ macro_rules! record {
         pub struct $name { $($(#[$fm])* pub $field: $ty,)* }
 
         impl $name {
-            /// Bytes on the wire.
+            /// Encoded length in bytes.
             pub const LEN: usize = $len;
 
             /// Decodes the structure from the start of `bytes`; further bytes are ignored.
             ///
             /// # Errors
-            /// `Truncated` when `bytes` is shorter than [`Self::LEN`].
+            /// `Truncated` if `bytes` is shorter than [`Self::LEN`].
             pub fn decode(bytes: &[u8]) -> Result<Self, $crate::WireError> {
                 <Self as $crate::cursor::Field>::get(&mut $crate::cursor::Reader::new(bytes, stringify!($name)))
             }
@@ -160,10 +160,10 @@ macro_rules! record_list {
         pub struct $name<'a>(&'a [u8]);
 
         impl<'a> $name<'a> {
-            /// Wraps encoded elements, one behind the other.
+            /// Wraps encoded elements without gaps.
             ///
             /// # Errors
-            /// `Malformed` when the last one is cut short.
+            /// `Malformed` if the last one is truncated.
             pub const fn from_bytes(bytes: &'a [u8]) -> Result<Self, $crate::WireError> {
                 if bytes.len().is_multiple_of($item::LEN) {
                     Ok(Self(bytes))
@@ -179,16 +179,16 @@ macro_rules! record_list {
 
             /// The elements in order.
             pub fn iter(self) -> impl ExactSizeIterator<Item = $item> + Clone + 'a {
-                // A chunk is exactly as long as the structure, and decoding fails only for a wrong length.
+                // A chunk has exactly the length of the structure, and decoding fails only for a wrong length.
                 self.0.chunks_exact($item::LEN).map(|chunk| $item::decode(chunk).unwrap_or_default())
             }
 
-            /// How many there are.
+            /// Number of elements.
             pub const fn len(self) -> usize {
                 self.0.len() / $item::LEN
             }
 
-            /// Whether there is none.
+            /// Whether the list is empty.
             pub const fn is_empty(self) -> bool {
                 self.0.is_empty()
             }

@@ -5,22 +5,22 @@ use std::fmt;
 use crate::WireError;
 use crate::cursor::{Field, Reader};
 
-/// A 32-bit NTSTATUS; `Display` writes the `STATUS_` name, or the number if this crate knows none.
+/// A 32-bit NTSTATUS. `Display` writes the `STATUS_` name, or the number if the name is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct NtStatus(pub u32);
 
 impl NtStatus {
-    /// Neither a warning nor an error: success and informational values.
+    /// Whether it is neither a warning nor an error: success and informational values.
     pub const fn is_success(self) -> bool {
         self.0 >> 30 < 2
     }
 
-    /// Severity 2, for example `STATUS_BUFFER_OVERFLOW`: the response carries data all the same.
+    /// Whether the severity is 2, for example `STATUS_BUFFER_OVERFLOW`: the response still carries data.
     pub const fn is_warning(self) -> bool {
         self.0 >> 30 == 2
     }
 
-    /// Severity 3.
+    /// Whether the severity is 3.
     pub const fn is_error(self) -> bool {
         self.0 >> 30 == 3
     }
@@ -58,7 +58,7 @@ macro_rules! statuses {
         impl NtStatus {
             $(#[doc = concat!("`STATUS_", stringify!($name), "`")] pub const $name: Self = Self($value);)*
 
-            /// The `STATUS_` name, if this crate knows one.
+            /// The `STATUS_` name; `None` if it is unknown.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some(concat!("STATUS_", stringify!($name))),)*

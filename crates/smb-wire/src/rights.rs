@@ -1,4 +1,4 @@
-//! Access masks, share modes and file attributes: the flag sets that several messages share.
+//! Access masks, share modes and file attributes: flag sets that several messages share.
 
 use crate::macros::flag_set;
 
@@ -38,7 +38,7 @@ flag_set! {
         const ACCESS_SYSTEM_SECURITY = 0x0100_0000;
         /// The maximal access that the caller may have.
         const MAXIMUM_ALLOWED = 0x0200_0000;
-        /// Everything, before mapping.
+        /// All rights, before mapping.
         const GENERIC_ALL = 0x1000_0000;
         /// Execute, before mapping.
         const GENERIC_EXECUTE = 0x2000_0000;
@@ -50,16 +50,16 @@ flag_set! {
 }
 
 impl AccessMask {
-    /// The rights that GENERIC_READ means on files.
+    /// The file rights of GENERIC_READ.
     pub const FILE_GENERIC_READ: Self = Self::from_bits_retain(0x0012_0089);
-    /// The rights that GENERIC_WRITE means on files.
+    /// The file rights of GENERIC_WRITE.
     pub const FILE_GENERIC_WRITE: Self = Self::from_bits_retain(0x0012_0116);
-    /// The rights that GENERIC_EXECUTE means on files.
+    /// The file rights of GENERIC_EXECUTE.
     pub const FILE_GENERIC_EXECUTE: Self = Self::from_bits_retain(0x0012_00A0);
-    /// The rights that GENERIC_ALL means on files.
+    /// The file rights of GENERIC_ALL.
     pub const FILE_ALL_ACCESS: Self = Self::from_bits_retain(0x001F_01FF);
 
-    /// The mask with the four generic rights replaced by the rights that they mean on files.
+    /// Replaces the four generic rights by their file rights.
     pub const fn map_generic(self) -> Self {
         const PAIRS: [(AccessMask, AccessMask); 4] = [
             (AccessMask::GENERIC_READ, AccessMask::FILE_GENERIC_READ),
@@ -82,11 +82,11 @@ impl AccessMask {
 flag_set! {
     /// ShareAccess of a CREATE (MS-SMB2 2.2.13).
     pub struct ShareAccess: u32 {
-        /// Others may read.
+        /// Other opens may read.
         const READ = 1;
-        /// Others may write.
+        /// Other opens may write.
         const WRITE = 2;
-        /// Others may delete.
+        /// Other opens may delete.
         const DELETE = 4;
     }
 }
@@ -114,7 +114,7 @@ flag_set! {
         const REPARSE_POINT = 0x0000_0400;
         /// Compressed.
         const COMPRESSED = 0x0000_0800;
-        /// The data is not here.
+        /// The data is on offline storage.
         const OFFLINE = 0x0000_1000;
         /// Not to be indexed.
         const NOT_CONTENT_INDEXED = 0x0000_2000;

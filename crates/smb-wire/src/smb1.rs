@@ -1,23 +1,23 @@
-//! The part of SMB1 that a multi-protocol negotiate needs (MS-SMB2 3.3.5.3.1, MS-CIFS 2.2.4.52.1): whether the client
-//! offers a dialect of SMB2. Nothing else of SMB1 is supported.
+//! The part of SMB1 that a multi-protocol negotiate needs (MS-SMB2 3.3.5.3.1, MS-CIFS 2.2.4.52.1): whether the
+//! client offers a dialect of SMB2. The rest of SMB1 is not supported.
 
 use crate::WireError;
 use crate::cursor::Reader;
 
 /// The protocol identifier of SMB1.
 pub const SMB1_PROTOCOL_ID: [u8; 4] = [0xFF, b'S', b'M', b'B'];
-/// Dialect strings in one message that are read, at most.
+/// Maximum number of dialect strings that are read in one message.
 pub const MAX_SMB1_DIALECTS: usize = 64;
 
 const SMB1_HEADER_LEN: usize = 32;
 const SMB_COM_NEGOTIATE: u8 = 0x72;
 
-/// The offer of a multi-protocol negotiate.
+/// The SMB2 dialects that a multi-protocol negotiate offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MultiProtocolNegotiate {
-    /// "SMB 2.002": answer with [`crate::msg::Dialect::SMB_2_0_2`].
+    /// "SMB 2.002": respond with [`crate::msg::Dialect::SMB_2_0_2`].
     pub smb_2_002: bool,
-    /// "SMB 2.???": answer with [`crate::msg::Dialect::WILDCARD`], and expect an SMB2 NEGOTIATE.
+    /// "SMB 2.???": respond with [`crate::msg::Dialect::WILDCARD`], and expect an SMB2 NEGOTIATE.
     pub smb_2_wildcard: bool,
 }
 
@@ -26,10 +26,10 @@ pub fn is_smb1(bytes: &[u8]) -> bool {
     bytes.starts_with(&SMB1_PROTOCOL_ID)
 }
 
-/// Decodes an SMB1 NEGOTIATE as far as its dialects.
+/// Decodes an SMB1 NEGOTIATE up to its dialects.
 ///
 /// # Errors
-/// `Malformed` when the message is another one, or its parameters are not those of NEGOTIATE; `Truncated`.
+/// `Malformed` if it is another message, or its parameters are not those of NEGOTIATE; `Truncated`.
 pub fn decode_negotiate(msg: &[u8]) -> Result<MultiProtocolNegotiate, WireError> {
     let mut r = Reader::new(msg, "SMB1 NEGOTIATE");
     let protocol: [u8; 4] = r.array()?;
@@ -46,7 +46,7 @@ pub fn decode_negotiate(msg: &[u8]) -> Result<MultiProtocolNegotiate, WireError>
     let mut rest = r.take(len.into())?;
     let mut found = MultiProtocolNegotiate::default();
     for _ in 0..MAX_SMB1_DIALECTS {
-        // Each is a 2, a string of 8-bit characters, and a 0.
+        // Each dialect is a byte 2, a string of 8-bit characters, and a byte 0.
         let Some((2, string)) = rest.split_first() else { break };
         let Some(end) = string.iter().position(|&b| b == 0) else { break };
         match &string[..end] {
@@ -59,7 +59,7 @@ pub fn decode_negotiate(msg: &[u8]) -> Result<MultiProtocolNegotiate, WireError>
     Ok(found)
 }
 
-/// Appends an SMB1 NEGOTIATE that offers the dialects given, as clients that also speak SMB1 send it.
+/// Appends an SMB1 NEGOTIATE that offers the given dialects, as sent by clients that also support SMB1.
 pub fn encode_negotiate(out: &mut Vec<u8>, dialects: &[&str]) {
     let bytes: usize = dialects.iter().map(|d| d.len() + 2).sum();
     out.extend_from_slice(&SMB1_PROTOCOL_ID);

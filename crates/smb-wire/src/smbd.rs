@@ -7,11 +7,11 @@ use crate::ntstatus::NtStatus;
 
 /// The only protocol version.
 pub const VERSION_1_0: u16 = 0x0100;
-/// Bytes in front of the data of a data transfer message when there is data: 20, padded to a multiple of 8.
+/// Offset of the data in a data transfer message, in bytes: 20, padded to a multiple of 8.
 pub const DATA_OFFSET: usize = 24;
-/// The least `max_receive_size` and `preferred_send_size` that a peer may announce (MS-SMBD 3.1.5.2), in bytes.
+/// Minimum `max_receive_size` and `preferred_send_size` of a peer (MS-SMBD 3.1.5.2), in bytes.
 pub const MIN_RECEIVE_SIZE: u32 = 128;
-/// The least `max_fragmented_size` that a peer may announce (MS-SMBD 3.1.5.2), in bytes.
+/// Minimum `max_fragmented_size` of a peer (MS-SMBD 3.1.5.2), in bytes.
 pub const MIN_FRAGMENTED_SIZE: u32 = 131_072;
 
 record! {
@@ -21,13 +21,13 @@ record! {
         pub min_version: u16,
         /// Highest version.
         pub max_version: u16 => pad 2,
-        /// Send credits that the sender would like.
+        /// Number of send credits that the sender requests.
         pub credits_requested: u16,
-        /// Bytes that the sender would like to send in one message.
+        /// Preferred length of the sender's messages in bytes.
         pub preferred_send_size: u32,
-        /// Bytes that the sender can receive in one message.
+        /// Maximum length of a message that the sender receives, in bytes.
         pub max_receive_size: u32,
-        /// Bytes that the sender can reassemble.
+        /// Maximum length of a message that the sender reassembles, in bytes.
         pub max_fragmented_size: u32,
     }
 }
@@ -39,21 +39,21 @@ record! {
         pub min_version: u16,
         /// Highest version.
         pub max_version: u16,
-        /// Version chosen.
+        /// The chosen version.
         pub negotiated_version: u16 => pad 2,
-        /// Send credits that the sender would like.
+        /// Number of send credits that the sender requests.
         pub credits_requested: u16,
-        /// Send credits granted.
+        /// Number of send credits granted.
         pub credits_granted: u16,
         /// Success, or STATUS_NOT_SUPPORTED.
         pub status: NtStatus,
-        /// Bytes that the sender will transfer by one RDMA Read or Write at most.
+        /// Maximum length of one RDMA Read or Write by the sender, in bytes.
         pub max_read_write_size: u32,
-        /// Bytes that the sender would like to send in one message.
+        /// Preferred length of the sender's messages in bytes.
         pub preferred_send_size: u32,
-        /// Bytes that the sender can receive in one message.
+        /// Maximum length of a message that the sender receives, in bytes.
         pub max_receive_size: u32,
-        /// Bytes that the sender can reassemble.
+        /// Maximum length of a message that the sender reassembles, in bytes.
         pub max_fragmented_size: u32,
     }
 }
@@ -61,7 +61,7 @@ record! {
 flag_set! {
     /// Flags of a data transfer message.
     pub struct DataTransferFlags: u16 {
-        /// The peer is to send something at once.
+        /// The peer must respond promptly.
         const RESPONSE_REQUESTED = 1;
     }
 }
@@ -69,27 +69,27 @@ flag_set! {
 record! {
     /// The head of a SMBDirect Data Transfer Message (MS-SMBD 2.2.3).
     pub struct DataTransfer [20] {
-        /// Send credits that the sender would like.
+        /// Number of send credits that the sender requests.
         pub credits_requested: u16,
-        /// Send credits granted.
+        /// Number of send credits granted.
         pub credits_granted: u16,
         /// Flags.
         pub flags: DataTransferFlags => pad 2,
-        /// Bytes of the upper-layer message that follow in later messages.
+        /// Number of bytes of the upper-layer message that follow in later messages.
         pub remaining_data_length: u32,
-        /// Where the data starts, in bytes from the start of the message; 0 without data.
+        /// Offset of the data from the start of the message, in bytes; 0 without data.
         pub data_offset: u32,
-        /// Bytes of data.
+        /// Length of the data in bytes.
         pub data_length: u32,
     }
 }
 
 impl DataTransfer {
-    /// The data inside `message`, which the head was decoded from.
+    /// Returns the data in `message`, from which this head was decoded.
     ///
     /// # Errors
-    /// MS-SMBD 3.1.5.8: `Malformed` when the offset is not a multiple of 8 or points into the head, `Truncated` when
-    /// the data is not all there.
+    /// MS-SMBD 3.1.5.8: `Malformed` if the offset is not a multiple of 8 or points into the head, `Truncated` if
+    /// the data is incomplete.
     pub fn data<'a>(&self, message: &'a [u8]) -> Result<&'a [u8], WireError> {
         const WHAT: &str = "SMB Direct data";
         if self.data_length == 0 {
@@ -102,7 +102,8 @@ impl DataTransfer {
         crate::cursor::slice(message, offset, self.data_length as usize, WHAT)
     }
 
-    /// Appends the head; with data also the four bytes in front of it, so that the data can follow at once.
+    /// Appends the head. If there is data, also appends the four padding bytes, so that the data can follow
+    /// immediately.
     pub fn encode_head(&self, out: &mut Vec<u8>) {
         self.put(out);
         if self.data_length != 0 {
@@ -119,7 +120,7 @@ record! {
         pub offset: u64,
         /// Steering tag of the memory, assigned by the sender's adapter.
         pub token: u32,
-        /// Bytes.
+        /// Length in bytes.
         pub length: u32,
     }
 }
@@ -130,17 +131,19 @@ record_list! {
 }
 
 impl BufferDescriptors<'_> {
-    /// Bytes that all descriptors together describe. The sum of 64-bit counts of 32-bit lengths cannot overflow.
+    /// Total length of the memory that the descriptors describe, in bytes. A 64-bit sum of 32-bit lengths cannot
+    /// overflow.
     pub fn total_length(self) -> u64 {
         self.iter().map(|d| u64::from(d.length)).sum()
     }
 }
 
-// A data transfer message's head has its padding, as it is in front of data; without data only the first 20 are sent.
+// The head of a data transfer message includes its padding, as before data; without data only the first 20 bytes
+// are sent.
 macro_rules! to_bytes {
     ($($name:ident [$len:expr]),*) => {$(
         impl $name {
-            /// Its bytes, for a message of its own.
+            /// Encodes the structure for a message without further content.
             pub fn to_bytes(&self) -> [u8; $len] {
                 let (mut out, mut bytes) = (Vec::with_capacity($len), [0; $len]);
                 self.put(&mut out);
@@ -157,11 +160,11 @@ to_bytes!(
     DataTransfer[DATA_OFFSET]
 );
 
-/// Decodes the negotiate request, and checks the sizes and credits, whose violation ends the connection (MS-SMBD
-/// 3.1.5.2). A version range without 1.0 is no error here: it gets a response with STATUS_NOT_SUPPORTED.
+/// Decodes the negotiate request and checks the sizes and credits; a violation ends the connection (MS-SMBD
+/// 3.1.5.2). A version range without 1.0 is not an error here: the server responds with STATUS_NOT_SUPPORTED.
 ///
 /// # Errors
-/// `Truncated`; `Malformed` when a size is below its least value or no credits are requested.
+/// `Truncated`; `Malformed` if a size is below its minimum or no credits are requested.
 pub fn decode_negotiate_request(message: &[u8]) -> Result<NegotiateRequest, WireError> {
     let request: NegotiateRequest = Reader::new(message, "SMB Direct negotiate request").get()?;
     if request.credits_requested == 0 {
@@ -180,7 +183,7 @@ pub fn decode_negotiate_request(message: &[u8]) -> Result<NegotiateRequest, Wire
 mod tests {
     use super::*;
 
-    /// MS-SMBD 3.1.5.8: the data is behind the head, 8-byte aligned, and all there.
+    /// MS-SMBD 3.1.5.8: the data follows the head, 8-byte aligned, and is complete.
     #[test]
     fn data_is_where_it_may_be() {
         let message = [7; 40];

@@ -1,4 +1,4 @@
-//! SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41): in front of an encrypted message.
+//! SMB2 TRANSFORM_HEADER (MS-SMB2 2.2.41), which precedes an encrypted message.
 //!
 //! ```text
 //! 0 FD 'S' 'M' 'B'   4 Signature (16)   20 Nonce (16)   36 OriginalMessageSize   40 reserved   42 Flags   44 SessionId
@@ -12,11 +12,11 @@ use crate::macros::record;
 
 /// The protocol identifier of an encrypted message.
 pub const TRANSFORM_PROTOCOL_ID: [u8; 4] = [0xFD, b'S', b'M', b'B'];
-/// Bytes of the header; the ciphertext follows.
+/// Length of the header in bytes; the ciphertext follows.
 pub const TRANSFORM_LEN: usize = 52;
-/// The part of the header that is authenticated: from the nonce to the end (MS-SMB2 3.1.4.3).
+/// The authenticated part of the header: from the nonce to the end (MS-SMB2 3.1.4.3).
 pub const TRANSFORM_AAD: Range<usize> = 20..TRANSFORM_LEN;
-/// Where the signature is.
+/// Range of the signature.
 pub const TRANSFORM_SIGNATURE: Range<usize> = 4..20;
 /// Flags of an encrypted message (before SMB 3.1.1 the field is EncryptionAlgorithm, and 1 is AES-128-CCM).
 pub const TRANSFORM_ENCRYPTED: u16 = 1;
@@ -28,7 +28,7 @@ record! {
         pub signature: [u8; 16],
         /// The first 11 (CCM) or 12 (GCM) bytes are the nonce, the others zero.
         pub nonce: [u8; 16],
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         pub original_message_size: u32 => pad 2,
         /// [`TRANSFORM_ENCRYPTED`].
         pub flags: u16,
@@ -43,8 +43,8 @@ pub fn is_transform(bytes: &[u8]) -> bool {
 }
 
 impl TransformFields {
-    /// Decodes a header with its protocol identifier at the start of `bytes`, and checks that the ciphertext behind it
-    /// has the announced size and that the flags are [`TRANSFORM_ENCRYPTED`].
+    /// Decodes a header with its protocol identifier at the start of `bytes`. Checks that the ciphertext after it
+    /// has the announced length, and that the flags are [`TRANSFORM_ENCRYPTED`].
     ///
     /// # Errors
     /// Malformed input from the peer.

@@ -1,7 +1,7 @@
 //! Borrowed and owned UTF-16LE strings.
 //!
-//! File names on disk may legally hold unpaired surrogates, and SMB peers send them. The codec keeps the bytes
-//! unchanged and refuses them only on conversion to a Rust string.
+//! File names on disk may contain unpaired surrogates, and SMB peers send them. The codec keeps the bytes
+//! unchanged; only the conversion to a Rust string fails.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl<'a> Utf16Le<'a> {
     /// Wraps bytes.
     ///
     /// # Errors
-    /// `Utf16` naming `what` when the length is odd. Surrogates are not checked.
+    /// `Utf16` naming `what` if the length is odd. Surrogates are not checked.
     pub const fn new(bytes: &'a [u8], what: &'static str) -> Result<Self, WireError> {
         if bytes.len().is_multiple_of(2) { Ok(Self(bytes)) } else { Err(WireError::Utf16 { what }) }
     }
@@ -35,7 +35,7 @@ impl<'a> Utf16Le<'a> {
         self.0.len()
     }
 
-    /// Whether there is no character.
+    /// Whether the string is empty.
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -50,7 +50,7 @@ impl<'a> Utf16Le<'a> {
         char::decode_utf16(self.units()).map(|c| c.map_err(|_| WireError::Utf16 { what: "string" }))
     }
 
-    /// The string in UTF-8.
+    /// Converts the string to UTF-8.
     ///
     /// # Errors
     /// `Utf16` on an unpaired surrogate.
@@ -63,12 +63,12 @@ impl<'a> Utf16Le<'a> {
         Ok(out)
     }
 
-    /// The string in UTF-8 with U+FFFD for unpaired surrogates; for logs.
+    /// Converts the string to UTF-8 for logs, with U+FFFD for unpaired surrogates.
     pub fn to_string_lossy(self) -> String {
         char::decode_utf16(self.units()).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
     }
 
-    /// Whether the string is `other`, exactly (no case folding).
+    /// Whether the string equals `other` exactly, without case folding.
     pub fn eq_str(self, other: &str) -> bool {
         self.units().eq(other.encode_utf16())
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Utf16Le<'_> {
     }
 }
 
-/// An owned UTF-16LE string, made to be borrowed by a message that is about to be encoded.
+/// An owned UTF-16LE string, to be borrowed by a message that is then encoded.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Utf16Buf(SmallVec<[u8; 128]>);
 
@@ -122,7 +122,7 @@ pub fn put_str(out: &mut Vec<u8>, s: &str) {
     }
 }
 
-/// Bytes that `s` takes in UTF-16LE without a terminator.
+/// Length of `s` in UTF-16LE without a terminator, in bytes.
 pub fn len_utf16(s: &str) -> usize {
     s.encode_utf16().count() * 2
 }

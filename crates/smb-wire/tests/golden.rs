@@ -1,7 +1,7 @@
 //! Messages recorded between a Linux client (cifs) and a Linux server (ksmbd) over SMB Direct.
 //!
-//! Every one is decoded and encoded again. Most must be encoded to the same bytes; those that cannot are listed with
-//! the reason. Then some are checked field by field, against tshark's dissection of the recording.
+//! Every message is decoded and encoded again. Most must be encoded to the same bytes; the others are listed with
+//! the reason. Some are also checked field by field, against tshark's dissection of the recording.
 
 #[path = "support/recode.rs"]
 mod recode;
@@ -30,7 +30,7 @@ fn messages(bytes: &[u8]) -> Vec<(Header, &[u8])> {
         .collect()
 }
 
-/// Messages that are not encoded to the same bytes, and why that is right.
+/// Messages that are not encoded to the same bytes, and the reason.
 const DIFFERENT: &[(&str, Command, &str)] = &[
     ("06-create-request", Command::CREATE, EIGHT_SPARE_BYTES),
     (
@@ -49,7 +49,7 @@ const DIFFERENT: &[(&str, Command, &str)] = &[
 ];
 const EIGHT_SPARE_BYTES: &str = "Linux leaves eight bytes between a name and the contexts";
 
-/// Padding at the end is not compared: some implementations pad the last message of a chain too.
+/// Removes padding at the end: some implementations also pad the last message of a chain.
 fn unpadded(mut msg: &[u8]) -> &[u8] {
     while let [rest @ .., 0] = msg {
         msg = rest;

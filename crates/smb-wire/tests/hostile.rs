@@ -1,4 +1,5 @@
-//! No input panics: every parser gets random bytes, and recorded messages that were truncated, changed and lengthened.
+//! No input panics: every parser gets random bytes, and recorded messages that were truncated, modified or
+//! extended.
 
 #[path = "support/parsers.rs"]
 mod parsers;
@@ -13,7 +14,7 @@ use std::sync::LazyLock;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// The recordings as they are, and their bodies behind a byte that chooses the command.
+/// The unchanged recordings, and their bodies after a byte that selects the command.
 static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut seeds = vec![vec![0; 256], vec![0xFF; 256]];
     for bytes in recordings::all().into_values() {
@@ -35,7 +36,7 @@ proptest! {
         FAMILIES.iter().for_each(|(_, parse)| parse(&bytes));
     }
 
-    /// Small numbers make offsets and lengths that nearly fit.
+    /// Small numbers produce offsets and lengths that are almost valid.
     #[test]
     fn noise_of_small_numbers(bytes in vec(prop_oneof![3 => Just(0u8), 2 => 0u8..48, 1 => any::<u8>()], 0..300)) {
         FAMILIES.iter().for_each(|(_, parse)| parse(&bytes));
@@ -61,7 +62,7 @@ proptest! {
     }
 }
 
-/// Inputs found by fuzzing, and inputs chosen by hand, stay fixed.
+/// Inputs that were found by fuzzing or chosen by hand.
 #[test]
 fn regressions() {
     let mut files = 0;

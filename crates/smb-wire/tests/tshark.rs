@@ -1,5 +1,5 @@
-//! The codec's output in an independent decoder: a conversation is constructed and written as a capture, and tshark
-//! must identify every packet and find none malformed.
+//! An independent decoder checks the codec's output: the test writes a conversation as a capture, and tshark must
+//! identify every packet and report none as malformed.
 
 use std::path::Path;
 use std::process::Command as Process;
@@ -13,7 +13,7 @@ use smb_wire::rpc::{ContextHandle, SidNameUse, SyntaxId, lsarpc, ndr::NdrWriter,
 use smb_wire::security::{Ace, AceFlags, AceType, AclBuf, SecurityDescriptorBuf, Sid};
 use smb_wire::*;
 
-/// A capture of one TCP connection to port 445, in the classic format of libpcap with bare IP packets.
+/// A capture of one TCP connection to port 445, in libpcap's classic format with raw IP packets.
 struct Conversation {
     capture: Vec<u8>,
     sequence: [u32; 2],
@@ -89,7 +89,7 @@ impl Conversation {
         );
     }
 
-    /// A call and its answer on a pipe.
+    /// Adds a call on a pipe and its response.
     fn call(&mut self, pipe: FileId, opnum: u16, request: &[u8], response: &[u8]) {
         let call_id = self.message_id as u32;
         let (mut input, mut output) = (Vec::new(), Vec::new());
@@ -124,7 +124,8 @@ impl Conversation {
         self.exchange(Command::QUERY_INFO, &request, &QueryInfoResponse { buffer: &buffer });
     }
 
-    /// tshark's one line for each packet, and how many it finds malformed; `None` without tshark.
+    /// Returns tshark's summary line of each packet, after a check that no packet is malformed; `None` if tshark is
+    /// missing.
     fn dissected(&self, name: &str) -> Option<Vec<String>> {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, &self.capture).unwrap();
@@ -146,8 +147,8 @@ impl Conversation {
     }
 }
 
-/// TShark from 4.2 to 4.4 reports these as malformed even when Samba sends them; 4.0 does not. Every version reads only
-/// the count of SamrLookupIdsInDomain's request, rpcclient's too.
+/// TShark 4.2 to 4.4 reports these as malformed even if Samba sends them; 4.0 does not. Every version parses only
+/// the count in a SamrLookupIdsInDomain request, even in rpcclient's.
 fn is_tsharks_fault(version: &str, line: &str) -> bool {
     let line = |words: [&str; 3]| words.iter().all(|w| line.contains(w));
     if line(["SAMR", "LookupRids request", "[Long frame"]) {
@@ -176,7 +177,7 @@ fn descriptor() -> Vec<u8> {
     out
 }
 
-/// TShark 4.4 doubles backslashes in this column, older ones do not.
+/// TShark 4.4 doubles backslashes in this column; older versions do not.
 fn has(lines: &[String], wanted: &[(usize, &str)]) {
     let single = |text: &str| text.replace(r"\\", r"\");
     for (at, text) in wanted {
@@ -328,14 +329,14 @@ fn remote_procedure_calls() {
     }
 }
 
-/// A stub of a request.
+/// Builds a request stub.
 fn stub(fill: impl FnOnce(&mut NdrWriter<'_>)) -> Vec<u8> {
     let mut out = Vec::new();
     fill(&mut NdrWriter::new(&mut out));
     out
 }
 
-/// A stub of an answer.
+/// Builds a response stub.
 fn answer(fill: impl FnOnce(&mut Vec<u8>) -> Result<(), WireError>) -> Vec<u8> {
     let mut out = Vec::new();
     fill(&mut out).unwrap();

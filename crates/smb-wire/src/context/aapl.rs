@@ -1,5 +1,5 @@
-//! Apple's create context `AAPL` (not MS-SMB2): a macOS client and a server exchange their capabilities in it at the
-//! first open of a share.
+//! Apple's create context `AAPL` (not MS-SMB2): a macOS client and a server exchange their capabilities in it when
+//! the client opens a share for the first time.
 //!
 //! ```text
 //! request    0 command (u32)   4 reserved   8 asked for (u64)   16 client's capabilities (u64)           = 24
@@ -14,9 +14,9 @@ use crate::{Utf16Le, WireError};
 open_enum! {
     /// The command of a context.
     pub struct AaplCommand(u32) {
-        /// What the server and the volume can do.
+        /// Queries the capabilities of server and volume.
         SERVER_QUERY = 1,
-        /// The path of a file by its number.
+        /// Resolves a file's number to its path.
         RESOLVE_ID = 2,
     }
 }
@@ -36,13 +36,13 @@ flag_set! {
 flag_set! {
     /// The capabilities of a client or server.
     pub struct AaplCapabilities: u64 {
-        /// Listings with a Mac's attributes.
+        /// Directory listings with macOS attributes.
         const READ_DIRECTORY_ATTRIBUTES = 1;
         /// Copies of whole files with FSCTL_SRV_COPYCHUNK.
         const COPY_FILE = 2;
-        /// Names and permissions are those of a Unix.
+        /// Names and permissions follow Unix conventions.
         const UNIX_BASED = 4;
-        /// Modes in access control lists.
+        /// Access control lists contain POSIX modes.
         const NFS_ACE = 8;
     }
 }
@@ -50,11 +50,11 @@ flag_set! {
 flag_set! {
     /// The capabilities of a volume.
     pub struct AaplVolumeCapabilities: u64 {
-        /// [`AaplCommand::RESOLVE_ID`].
+        /// Supports [`AaplCommand::RESOLVE_ID`].
         const RESOLVE_ID = 1;
-        /// Names differ by case.
+        /// Names are case-sensitive.
         const CASE_SENSITIVE = 2;
-        /// A flush reaches the medium.
+        /// A flush writes to stable storage.
         const FULL_SYNC = 4;
     }
 }
@@ -86,7 +86,7 @@ impl<'a> AaplAnswer<'a> {
     /// Decodes the data of the context.
     ///
     /// # Errors
-    /// Malformed input from the peer, and any command but a server query.
+    /// Malformed input from the peer, and any command except a server query.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "AAPL answer";
         let mut r = Reader::new(bytes, WHAT);
@@ -114,7 +114,7 @@ impl<'a> AaplAnswer<'a> {
     /// Appends the data of the context to `out`.
     ///
     /// # Errors
-    /// `Unencodable` when the model is too long for its field.
+    /// `Unencodable` if the model is too long for its field.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let mut parts = AaplParts::empty();
         parts.set(AaplParts::SERVER_CAPABILITIES, self.server.is_some());
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::Utf16Buf;
 
-    /// The query of a Mac: all three parts, with all of its capabilities.
+    /// The query of a macOS client: all three parts, and all of its capabilities.
     const QUERY: [u8; 24] = [
         1, 0, 0, 0, 0, 0, 0, 0, //
         7, 0, 0, 0, 0, 0, 0, 0, //

@@ -10,7 +10,7 @@ use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad, patch_u32, slice};
 use crate::macros::record;
 use crate::{AccessMask, FileId, FileTime, Guid, NtStatus, WireError};
 
-/// Contexts in one message at most. The specification names no bound and about fifteen types.
+/// Maximum number of contexts in one message. The specification has no limit and about fifteen types.
 pub const MAX_CREATE_CONTEXTS: usize = 64;
 
 /// Names of create contexts.
@@ -58,7 +58,7 @@ pub mod name {
 pub struct CreateContexts<'a>(&'a [u8]);
 
 impl<'a> CreateContexts<'a> {
-    /// A list of contexts; empty bytes are an empty list.
+    /// Wraps an encoded list of contexts; empty bytes are an empty list.
     pub const fn from_bytes(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -86,12 +86,14 @@ impl<'a> CreateContexts<'a> {
         })
     }
 
-    /// The contexts of a request, decoded; ends after the first error in the list, not after one inside a context.
+    /// The decoded contexts of a request. Ends after the first error in the list, but not after an error inside a
+    /// context.
     pub fn requests(self) -> impl Iterator<Item = Result<CreateRequestContext<'a>, WireError>> + 'a {
         self.raw().map(|raw| raw.and_then(CreateRequestContext::parse))
     }
 
-    /// The contexts of a response, decoded; ends after the first error in the list.
+    /// The decoded contexts of a response. Ends after the first error in the list, but not after an error inside a
+    /// context.
     pub fn responses(self) -> impl Iterator<Item = Result<CreateResponseContext<'a>, WireError>> + 'a {
         self.raw().map(|raw| raw.and_then(CreateResponseContext::parse))
     }
@@ -100,14 +102,14 @@ impl<'a> CreateContexts<'a> {
 /// An undecoded context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawCreateContext<'a> {
-    /// Its name: one of [`name`], or another.
+    /// The name: one of [`name`], or an unknown one.
     pub name: &'a [u8],
     /// Its data.
     pub data: &'a [u8],
 }
 
 impl<'a> RawCreateContext<'a> {
-    /// The context at the start of `bytes`, and the bytes from the next one on, if there is one.
+    /// Returns the context at the start of `bytes`, and the bytes from the next context on, if there is one.
     fn take(bytes: &'a [u8]) -> Result<(Self, Option<&'a [u8]>), WireError> {
         const WHAT: &str = "create context";
         let mut r = Reader::new(bytes, WHAT);
@@ -117,7 +119,7 @@ impl<'a> RawCreateContext<'a> {
         let (data_at, data_len): (u16, u32) = (r.get()?, r.get()?);
         let rest = match next {
             0 => None,
-            // MS-SMB2 2.2.13.2: the next context is 8-byte aligned and lies behind this one.
+            // MS-SMB2 2.2.13.2: the next context is 8-byte aligned and follows this one.
             _ if !next.is_multiple_of(8) || next < r.position() => {
                 return Err(WireError::malformed("create context Next"));
             }
@@ -126,7 +128,7 @@ impl<'a> RawCreateContext<'a> {
         if rest.is_some_and(<[u8]>::is_empty) {
             return Err(WireError::Truncated { what: WHAT, need: next + 16, have: bytes.len() });
         }
-        // MS-SMB2 3.3.5.9
+        // MS-SMB2 3.3.5.9: a name has at least 4 bytes.
         if name_len < 4 {
             return Err(WireError::malformed("create context NameLength"));
         }
@@ -190,15 +192,15 @@ pub enum CreateRequestContext<'a> {
     Durable,
     /// DHnC.
     DurableReconnect(FileId),
-    /// Bytes to allocate.
+    /// Number of bytes to allocate.
     AllocationSize(u64),
-    /// Maximal access wanted, if the file has changed since the time given.
+    /// Query of the maximal access; with a time, only if the file has changed since.
     MaximalAccess(Option<FileTime>),
-    /// A snapshot of that time.
+    /// Open of the snapshot of that time.
     Timewarp(FileTime),
-    /// Identifiers on disk are wanted.
+    /// Query of the identifiers on disk.
     QueryOnDiskId,
-    /// A lease is wanted.
+    /// Request for a lease.
     Lease(Lease),
     /// DH2Q.
     DurableV2(DurableRequestV2),
@@ -214,7 +216,7 @@ pub enum CreateRequestContext<'a> {
     Aapl(&'a [u8]),
     /// POSIX extensions.
     Posix(&'a [u8]),
-    /// To be ignored.
+    /// Unknown; the receiver must ignore it.
     Unknown(RawCreateContext<'a>),
 }
 
@@ -270,7 +272,7 @@ pub enum CreateResponseContext<'a> {
     Aapl(&'a [u8]),
     /// POSIX extensions.
     Posix(&'a [u8]),
-    /// To be ignored.
+    /// Unknown; the receiver must ignore it.
     Unknown(RawCreateContext<'a>),
 }
 
@@ -306,17 +308,17 @@ pub struct CreateContextsBuf {
 }
 
 impl CreateContextsBuf {
-    /// No context.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Borrows them for a message.
+    /// Borrows the contexts for a message.
     pub fn as_contexts(&self) -> CreateContexts<'_> {
         CreateContexts(&self.bytes)
     }
 
-    /// Any context.
+    /// Appends a context of any type.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -347,7 +349,7 @@ impl CreateContextsBuf {
         Ok(self)
     }
 
-    /// A context of a request.
+    /// Appends a context of a request.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -385,7 +387,7 @@ impl CreateContextsBuf {
         self.push(name, &data)
     }
 
-    /// A context of a response.
+    /// Appends a context of a response.
     ///
     /// # Errors
     /// `Unencodable`.

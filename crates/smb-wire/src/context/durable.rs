@@ -1,5 +1,5 @@
-//! Durable and persistent handles, version 2 (MS-SMB2 2.2.13.2.11, 2.2.13.2.12, 2.2.14.2.12). Version 1 is a FileId
-//! or nothing.
+//! Durable and persistent handles, version 2 (MS-SMB2 2.2.13.2.11, 2.2.13.2.12, 2.2.14.2.12). The data of version 1
+//! is a FileId or empty.
 
 use crate::macros::{flag_set, record};
 use crate::{FileId, Guid};
@@ -15,11 +15,11 @@ flag_set! {
 record! {
     /// DH2Q request.
     pub struct DurableRequestV2 [32] {
-        /// How long the server shall keep the open without a connection, in ms; 0 leaves it to the server.
+        /// How long the server is asked to keep the open without a connection, in ms; 0 lets the server choose.
         pub timeout_ms: u32,
         /// Flags.
         pub flags: DurableFlags => pad 8,
-        /// The client's identifier of this create.
+        /// The client's identifier of this CREATE.
         pub create_guid: Guid,
     }
 }
@@ -29,7 +29,7 @@ record! {
     pub struct DurableReconnectV2 [36] {
         /// The open.
         pub file_id: FileId,
-        /// The identifier given when it was created.
+        /// The identifier of the original CREATE.
         pub create_guid: Guid,
         /// Flags.
         pub flags: DurableFlags,

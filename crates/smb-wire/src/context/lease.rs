@@ -1,4 +1,4 @@
-//! Leases in CREATE (MS-SMB2 2.2.13.2.8, 2.2.13.2.10 and the same in 2.2.14.2).
+//! Leases in CREATE (MS-SMB2 2.2.13.2.8, 2.2.13.2.10; responses in 2.2.14.2).
 
 use crate::WireError;
 use crate::cursor::{Field, Reader, zeros};
@@ -25,12 +25,12 @@ record! {
     }
 }
 
-/// A lease, requested or granted, of version 1 or 2, which the length of the context's data determines.
+/// A requested or granted lease of version 1 or 2. The length of the context's data determines the version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lease {
     /// The lease key, chosen by the client.
     pub key: LeaseKey,
-    /// The state wanted or granted.
+    /// The requested or granted state.
     pub state: LeaseState,
     /// Flags.
     pub flags: LeaseFlags,
@@ -39,15 +39,15 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Bytes of version 1.
+    /// Length of version 1 in bytes.
     pub const LEN_V1: usize = 32;
-    /// Bytes of version 2.
+    /// Length of version 2 in bytes.
     pub const LEN_V2: usize = Self::LEN_V1 + LeaseV2::LEN;
 
     /// Decodes an RqLs context's data.
     ///
     /// # Errors
-    /// `Malformed` when the length is neither that of version 1 nor that of version 2.
+    /// `Malformed` if the length is neither that of version 1 nor that of version 2.
     pub fn decode(data: &[u8]) -> Result<Self, WireError> {
         let mut r = Reader::new(data, "lease");
         if data.len() != Self::LEN_V1 && data.len() != Self::LEN_V2 {

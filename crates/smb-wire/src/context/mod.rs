@@ -1,7 +1,7 @@
 //! Contexts: the extensible parts of NEGOTIATE ([`negotiate`]) and CREATE ([`create`]).
 //!
-//! A message borrows the bytes of its contexts; iterating decodes them one by one. A context that this crate does not
-//! know is returned as unknown, and the receiver has to ignore it (MS-SMB2 2.2.3.1, 2.2.13.2).
+//! A message borrows the bytes of its contexts; iterating decodes them one by one. An unknown context is returned
+//! as such, and the receiver must ignore it (MS-SMB2 2.2.3.1, 2.2.13.2).
 
 mod aapl;
 pub mod create;

@@ -6,7 +6,7 @@ use crate::cursor::{Field, Reader, fit_u16, pad};
 use crate::macros::{flag_set, open_enum};
 use crate::{Utf16Le, WireError};
 
-/// Contexts in one message at most. The specification names no bound and eight types.
+/// Maximum number of contexts in one message. The specification has no limit and eight types.
 pub const MAX_NEGOTIATE_CONTEXTS: usize = 64;
 
 open_enum! {
@@ -18,7 +18,7 @@ open_enum! {
         ENCRYPTION_CAPABILITIES = 2,
         /// Compression.
         COMPRESSION_CAPABILITIES = 3,
-        /// The server's name as the client has it.
+        /// The server's name as the client wrote it.
         NETNAME_NEGOTIATE_CONTEXT_ID = 5,
         /// Transport security.
         TRANSPORT_CAPABILITIES = 6,
@@ -42,7 +42,7 @@ open_enum! {
 open_enum! {
     /// A cipher.
     pub struct Cipher(u16) {
-        /// None in common (response only).
+        /// No common cipher (response only).
         NONE = 0,
         /// AES-128-CCM.
         AES_128_CCM = 1,
@@ -66,7 +66,7 @@ open_enum! {
         LZ77 = 2,
         /// LZ77 with Huffman.
         LZ77_HUFFMAN = 3,
-        /// Runs of one byte at both ends.
+        /// Runs of one byte at the start and at the end.
         PATTERN_V1 = 4,
         /// LZ4.
         LZ4 = 5,
@@ -108,7 +108,7 @@ flag_set! {
 flag_set! {
     /// Flags of the transport context.
     pub struct TransportFlags: u32 {
-        /// The transport's security is enough.
+        /// The transport's security replaces SMB encryption.
         const ACCEPT_TRANSPORT_LEVEL_SECURITY = 1;
     }
 }
@@ -135,12 +135,12 @@ impl<'a, T: From<u16> + PartialEq + 'a> IdList<'a, T> {
         self.iter().any(|x| x == id)
     }
 
-    /// How many there are.
+    /// Number of elements.
     pub fn len(self) -> usize {
         self.bytes.len() / 2
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(self) -> bool {
         self.bytes.is_empty()
     }
@@ -173,7 +173,7 @@ pub struct NegotiateContexts<'a> {
 }
 
 impl<'a> NegotiateContexts<'a> {
-    /// `count` contexts from the start of `bytes`; further bytes are ignored.
+    /// Wraps `count` contexts at the start of `bytes`; further bytes are ignored.
     ///
     /// # Errors
     /// `TooLarge` past [`MAX_NEGOTIATE_CONTEXTS`].
@@ -216,7 +216,7 @@ impl<'a> NegotiateContexts<'a> {
         })
     }
 
-    /// The contexts, decoded; ends after the first error in the list, not after one inside a context.
+    /// The decoded contexts. Ends after the first error in the list, but not after an error inside a context.
     pub fn iter(self) -> impl Iterator<Item = Result<NegotiateContext<'a>, WireError>> + 'a {
         self.raw().map(|raw| raw.and_then(|raw| raw.parse()))
     }
@@ -260,7 +260,7 @@ pub enum NegotiateContext<'a> {
     Signing(IdList<'a, SigningAlgorithm>),
     /// Versions of the POSIX extensions, 16 bytes each (not MS-SMB2).
     Posix(&'a [u8]),
-    /// To be ignored.
+    /// Unknown; the receiver must ignore it.
     Unknown(RawNegotiateContext<'a>),
 }
 
@@ -314,17 +314,17 @@ pub struct NegotiateContextsBuf {
 }
 
 impl NegotiateContextsBuf {
-    /// No context.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Borrows them for a message.
+    /// Borrows the contexts for a message.
     pub fn as_contexts(&self) -> NegotiateContexts<'_> {
         NegotiateContexts { bytes: &self.bytes, count: self.count }
     }
 
-    /// Any context.
+    /// Appends a context of any type.
     ///
     /// # Errors
     /// `Unencodable` past 65,535 bytes.
@@ -374,7 +374,7 @@ impl NegotiateContextsBuf {
         self.ids(NegotiateContextType::COMPRESSION_CAPABILITIES, algorithms, &[0, 0, a, b, c, d])
     }
 
-    /// The server's name as the client has it.
+    /// The server's name as the client wrote it.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -387,7 +387,7 @@ impl NegotiateContextsBuf {
     /// Transport security.
     ///
     /// # Errors
-    /// None in practice.
+    /// Does not fail in practice.
     pub fn transport(&mut self, flags: TransportFlags) -> Result<&mut Self, WireError> {
         self.push(NegotiateContextType::TRANSPORT_CAPABILITIES, &flags.bits().to_le_bytes())
     }
@@ -408,10 +408,10 @@ impl NegotiateContextsBuf {
         self.ids(NegotiateContextType::SIGNING_CAPABILITIES, algorithms, &[])
     }
 
-    /// POSIX extensions of the one version that there is.
+    /// POSIX extensions, of their only version.
     ///
     /// # Errors
-    /// None in practice.
+    /// Does not fail in practice.
     pub fn posix(&mut self) -> Result<&mut Self, WireError> {
         self.push(NegotiateContextType::POSIX_EXTENSIONS, super::create::name::POSIX)
     }
@@ -435,7 +435,7 @@ impl NegotiateContextsBuf {
 mod tests {
     use super::*;
 
-    /// The context of a Linux client for POSIX extensions: the type, 16 bytes of data, the version.
+    /// POSIX context of a Linux client: the type, 16 bytes of data, the version.
     #[test]
     fn posix_golden() {
         let mut buf = NegotiateContextsBuf::new();

@@ -1,7 +1,7 @@
 //! Directory entries (MS-FSCC 2.4): FileDirectoryInformation, Full, IdFull, Both, IdBoth, Names, IdExtd and IdExtdBoth.
 //!
-//! The classes are prefixes and mixtures of one set of fields, so there is one [`DirectoryEntry`]; the class determines
-//! which of its fields are on the wire.
+//! The classes are prefixes and combinations of one set of fields. So there is one [`DirectoryEntry`]; the class
+//! determines which of its fields are on the wire.
 //!
 //! ```text
 //! all but Names:  next, index, 4 times, end of file, allocation, attributes, name length      = 64
@@ -15,10 +15,10 @@ use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32, zeros};
 use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
 
-/// One entry of a directory listing. A field that the class does not have is ignored on encoding and zero on decoding.
+/// One entry of a directory listing. A field that the class lacks is ignored on encoding and zero on decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DirectoryEntry<'a> {
-    /// Position in the directory, if the file system has one; else 0.
+    /// Position in the directory if the file system has one, otherwise 0.
     pub file_index: u32,
     /// Creation time.
     pub creation_time: FileTime,
@@ -28,13 +28,13 @@ pub struct DirectoryEntry<'a> {
     pub last_write_time: FileTime,
     /// Change time.
     pub change_time: FileTime,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub end_of_file: u64,
-    /// Bytes allocated.
+    /// Allocated size in bytes.
     pub allocation_size: u64,
     /// Attributes.
     pub file_attributes: FileAttributes,
-    /// Bytes of extended attributes; for a reparse point its tag (all classes but IdExtd).
+    /// Size of the extended attributes in bytes; for a reparse point its tag (all classes except IdExtd).
     pub ea_size: u32,
     /// Tag of a reparse point (IdExtd classes).
     pub reparse_tag: u32,
@@ -46,7 +46,7 @@ pub struct DirectoryEntry<'a> {
     pub name: Utf16Le<'a>,
 }
 
-/// The contents of an entry of FileIdBothDirectoryInformation for a Mac in place of EaSize and short name, if that was
+/// Fields of a FileIdBothDirectoryInformation entry that replace EaSize and short name for a macOS client, if
 /// negotiated (create context `AAPL`, not MS-SMB2).
 ///
 /// ```text
@@ -56,19 +56,19 @@ pub struct DirectoryEntry<'a> {
 pub struct MacAttributes {
     /// The maximal access of the user to the file.
     pub maximal_access: AccessMask,
-    /// Bytes of the resource fork.
+    /// Length of the resource fork in bytes.
     pub resource_length: u64,
-    /// Type, creator, flags, extended flags, and when it was added, as Finder writes them (big-endian).
+    /// Finder information: type, creator, flags, extended flags and date added (big-endian).
     pub finder: [u8; 16],
 }
 
-/// Where the short name is in an entry of FileIdBothDirectoryInformation.
+/// Offset of the short name in an entry of FileIdBothDirectoryInformation.
 const SHORT_NAME_AT: usize = 70;
 
-/// Bytes of the field for the short name.
+/// Length of the short name field in bytes.
 const SHORT_NAME_LEN: usize = 24;
 
-/// Bytes in front of the name in an entry of `class`; `None` when it is not a directory class.
+/// Offset of the name in an entry of `class`; `None` if it is not a directory class.
 pub const fn directory_fixed_len(class: FileInfoClass) -> Option<usize> {
     Some(match class {
         FileInfoClass::NAMES => 12,
@@ -177,7 +177,7 @@ impl<'a> DirectoryEntry<'a> {
     }
 }
 
-/// Writes a listing: 8-byte aligned entries within a budget.
+/// Writes a listing: 8-byte aligned entries, limited to a number of bytes.
 #[derive(Debug)]
 pub struct DirectoryList<'v> {
     list: ListBuilder<'v>,
@@ -186,8 +186,8 @@ pub struct DirectoryList<'v> {
 }
 
 impl<'v> DirectoryList<'v> {
-    /// A listing of `class` at the end of `out`, of at most `budget` bytes (OutputBufferLength of the request).
-    /// `None` when `class` is not a directory class.
+    /// Starts a listing of `class` at the end of `out`, of at most `budget` bytes (OutputBufferLength of the
+    /// request). Returns `None` if `class` is not a directory class.
     pub fn new(out: &'v mut Vec<u8>, class: FileInfoClass, budget: usize) -> Option<Self> {
         let fixed = directory_fixed_len(class)?;
         Some(Self { list: ListBuilder::new(out, budget, 8), class, fixed })
@@ -196,7 +196,7 @@ impl<'v> DirectoryList<'v> {
     /// Adds an entry if it fits the budget.
     ///
     /// # Errors
-    /// `Unencodable` when a name is too long for its field.
+    /// `Unencodable` if a name is too long for its field.
     pub fn push(&mut self, entry: &DirectoryEntry<'_>) -> Result<Fits, WireError> {
         fit_u32(entry.name.len(), "file name")?;
         if entry.short_name.len() > SHORT_NAME_LEN {
@@ -207,13 +207,13 @@ impl<'v> DirectoryList<'v> {
         Ok(self.list.push(self.fixed + entry.name.len(), |out| entry.put(class, out)))
     }
 
-    /// As [`DirectoryList::push`], of an entry for a Mac.
+    /// Adds an entry with macOS attributes if it fits the budget.
     ///
     /// # Errors
-    /// `Unencodable` when the name is too long for its field.
+    /// `Unencodable` if the name is too long for its field.
     ///
     /// # Panics
-    /// When the class is not FileIdBothDirectoryInformation.
+    /// If the class is not FileIdBothDirectoryInformation.
     pub fn push_mac(&mut self, entry: &DirectoryEntry<'_>, mac: &MacAttributes) -> Result<Fits, WireError> {
         assert_eq!(self.class, FileInfoClass::ID_BOTH_DIRECTORY, "only this class has room for a Mac");
         fit_u32(entry.name.len(), "file name")?;
@@ -228,12 +228,12 @@ impl<'v> DirectoryList<'v> {
         }))
     }
 
-    /// Bytes so far.
+    /// Length so far, in bytes.
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether there is no entry.
+    /// Whether the list has no entry.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -284,8 +284,8 @@ mod tests {
         (FileInfoClass::ID_EXTD_BOTH_DIRECTORY, 114),
     ];
 
-    /// The budget counts the padding between entries, not behind the last one, and an entry that does not fit
-    /// leaves the listing as it was.
+    /// The budget counts the padding between entries, but not padding after the last one. An entry that does not
+    /// fit leaves the listing unchanged.
     #[test]
     fn entries_fit_to_the_byte() {
         let name = Utf16Buf::from("name.txt");

@@ -5,7 +5,8 @@ use crate::WireError;
 use crate::cursor::{Field, Reader, fit_u16};
 use crate::macros::flag_set;
 
-/// Extended attributes in one list at most. A file holds 64 KiB of them, and each takes at least 10 bytes.
+/// Maximum number of extended attributes in one list. A file has at most 64 KiB of them; each takes at least 10
+/// bytes.
 pub const MAX_EAS: usize = 64 * 1024 / 10;
 
 flag_set! {
@@ -59,7 +60,7 @@ impl<'v> EaList<'v> {
     }
 }
 
-/// Writes a list of names to ask for.
+/// Writes a list of names to query.
 #[derive(Debug)]
 pub struct GetEaList<'v>(ListBuilder<'v>);
 

@@ -7,8 +7,8 @@ use crate::msg::CreateOptions;
 use crate::{AccessMask, FileAttributes, FileTime, Utf16Le, WireError};
 
 record! {
-    /// FileBasicInformation (MS-FSCC 2.4). In SET_INFO, times of 0, -1 and -2 are no times: see [`FileTime`];
-    /// attributes of 0 mean no change.
+    /// FileBasicInformation (MS-FSCC 2.4). In SET_INFO, 0, -1 and -2 are not times: see [`FileTime`]. Attributes of
+    /// 0 mean no change.
     pub struct FileBasicInformation [40] {
         /// Creation time.
         pub creation_time: FileTime,
@@ -26,15 +26,15 @@ record! {
 record! {
     /// FileStandardInformation (MS-FSCC 2.4).
     pub struct FileStandardInformation [24] {
-        /// Bytes allocated.
+        /// Allocated size in bytes.
         pub allocation_size: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         pub end_of_file: u64,
-        /// Hard links.
+        /// Number of hard links.
         pub number_of_links: u32,
-        /// It will be deleted.
+        /// Whether it will be deleted.
         pub delete_pending: bool,
-        /// It is a directory.
+        /// Whether it is a directory.
         pub directory: bool => pad 2,
     }
 }
@@ -50,7 +50,7 @@ record! {
 record! {
     /// FileEaInformation (MS-FSCC 2.4).
     pub struct FileEaInformation [4] {
-        /// Bytes of the extended attributes, in the form of FILE_FULL_EA_INFORMATION.
+        /// Size of the extended attributes in bytes, encoded as FILE_FULL_EA_INFORMATION.
         pub ea_size: u32,
     }
 }
@@ -66,7 +66,7 @@ record! {
 record! {
     /// FilePositionInformation (MS-FSCC 2.4).
     pub struct FilePositionInformation [8] {
-        /// The position; servers keep it and do not use it.
+        /// The position; servers store it but do not use it.
         pub current_byte_offset: u64,
     }
 }
@@ -92,7 +92,7 @@ open_enum! {
     pub struct CompressionFormat(u16) {
         /// Not compressed.
         NONE = 0,
-        /// The default format; only to set.
+        /// The default format; only valid for setting.
         DEFAULT = 1,
         /// LZNT1.
         LZNT1 = 2,
@@ -102,15 +102,15 @@ open_enum! {
 record! {
     /// FileCompressionInformation (MS-FSCC 2.4).
     pub struct FileCompressionInformation [16] {
-        /// Bytes stored.
+        /// Stored size in bytes.
         pub compressed_file_size: u64,
         /// Format.
         pub compression_format: CompressionFormat,
-        /// log2 of the bytes of a unit.
+        /// log2 of the unit size in bytes.
         pub compression_unit_shift: u8,
-        /// log2 of the bytes of a chunk.
+        /// log2 of the chunk size in bytes.
         pub chunk_shift: u8,
-        /// log2 of the bytes of a cluster.
+        /// log2 of the cluster size in bytes.
         pub cluster_shift: u8 => pad 3,
     }
 }
@@ -126,9 +126,9 @@ record! {
         pub last_write_time: FileTime,
         /// Change time.
         pub change_time: FileTime,
-        /// Bytes allocated.
+        /// Allocated size in bytes.
         pub allocation_size: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         pub end_of_file: u64,
         /// Attributes.
         pub file_attributes: FileAttributes => pad 4,
@@ -148,7 +148,7 @@ record! {
 record! {
     /// FileDispositionInformation (MS-FSCC 2.4).
     pub struct FileDispositionInformation [1] {
-        /// Delete when closed.
+        /// Whether to delete the file when it is closed.
         pub delete_pending: bool,
     }
 }
@@ -156,13 +156,13 @@ record! {
 flag_set! {
     /// Flags of FileDispositionInformationEx.
     pub struct DispositionFlags: u32 {
-        /// Delete.
+        /// Delete the file.
         const DELETE = 1;
-        /// The name disappears at once.
+        /// Remove the name immediately.
         const POSIX_SEMANTICS = 2;
-        /// Check for an image section.
+        /// Check for an image section first.
         const FORCE_IMAGE_SECTION_CHECK = 4;
-        /// Set or clear delete on close.
+        /// Set or clear delete-on-close.
         const ON_CLOSE = 8;
         /// Delete read-only files too.
         const IGNORE_READONLY_ATTRIBUTE = 0x10;
@@ -180,7 +180,7 @@ record! {
 record! {
     /// FileEndOfFileInformation (MS-FSCC 2.4).
     pub struct FileEndOfFileInformation [8] {
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         pub end_of_file: u64,
     }
 }
@@ -196,7 +196,7 @@ record! {
 record! {
     /// FileValidDataLengthInformation (MS-FSCC 2.4).
     pub struct FileValidDataLengthInformation [8] {
-        /// Bytes that are valid.
+        /// Length of the valid data in bytes.
         pub valid_data_length: u64,
     }
 }
@@ -206,7 +206,7 @@ record! {
     pub struct FileIdInformation [24] {
         /// The volume.
         pub volume_serial_number: u64,
-        /// The file's number on it, 128 bits.
+        /// The file's number on that volume, 128 bits.
         pub file_id: [u8; 16],
     }
 }
@@ -214,13 +214,13 @@ record! {
 record! {
     /// FileStandardLinkInformation (MS-FSCC 2.4).
     pub struct FileStandardLinkInformation [12] {
-        /// Links that are not being deleted.
+        /// Number of links that are not being deleted.
         pub number_of_accessible_links: u32,
-        /// Links.
+        /// Number of links.
         pub total_number_of_links: u32,
-        /// It will be deleted.
+        /// Whether it will be deleted.
         pub delete_pending: bool,
-        /// It is a directory.
+        /// Whether it is a directory.
         pub directory: bool => pad 2,
     }
 }
@@ -230,7 +230,7 @@ record! {
     pub struct FilePipeInformation [8] {
         /// 0 byte stream, 1 messages.
         pub read_mode: u32,
-        /// 0 blocking, 1 not.
+        /// 0 blocking, 1 non-blocking.
         pub completion_mode: u32,
     }
 }
@@ -242,17 +242,17 @@ record! {
         pub named_pipe_type: u32,
         /// 0 inbound, 1 outbound, 2 both.
         pub named_pipe_configuration: u32,
-        /// Instances at most.
+        /// Maximum number of instances.
         pub maximum_instances: u32,
-        /// Instances.
+        /// Number of instances.
         pub current_instances: u32,
         /// Inbound quota in bytes.
         pub inbound_quota: u32,
-        /// Bytes to read.
+        /// Number of bytes available for reading.
         pub read_data_available: u32,
         /// Outbound quota in bytes.
         pub outbound_quota: u32,
-        /// Bytes of quota left to write.
+        /// Remaining write quota in bytes.
         pub write_quota_available: u32,
         /// 1 disconnected, 2 listening, 3 connected, 4 closing.
         pub named_pipe_state: u32,
@@ -264,9 +264,9 @@ record! {
 record! {
     /// FilePipeRemoteInformation (MS-FSCC 2.4).
     pub struct FilePipeRemoteInformation [12] {
-        /// How long to collect before sending, in units of 100 ns.
+        /// How long to collect data before sending, in units of 100 ns.
         pub collect_data_time: u64,
-        /// Bytes to collect at most.
+        /// Maximum number of bytes to collect.
         pub maximum_collection_count: u32,
     }
 }
@@ -280,7 +280,7 @@ pub struct FileAllInformation<'a> {
     pub standard: FileStandardInformation,
     /// The file's number.
     pub internal: FileInternalInformation,
-    /// Bytes of extended attributes.
+    /// Size of the extended attributes.
     pub ea: FileEaInformation,
     /// The access rights of the open.
     pub access: FileAccessInformation,
@@ -295,10 +295,10 @@ pub struct FileAllInformation<'a> {
 }
 
 impl<'a> FileAllInformation<'a> {
-    /// Bytes in front of the name.
+    /// Length of the fixed part before the name, in bytes.
     pub const FIXED_LEN: usize = 100;
 
-    /// Decodes the structure; a name cut short by a small buffer (STATUS_BUFFER_OVERFLOW) is an error.
+    /// Decodes the structure. A name truncated by a small buffer (STATUS_BUFFER_OVERFLOW) is an error.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -333,7 +333,7 @@ impl<'a> FileAllInformation<'a> {
         put_name(out, self.name)
     }
 
-    /// The name alone.
+    /// Returns the name alone.
     pub const fn name_information(&self) -> FileNameInformation<'a> {
         FileNameInformation { name: self.name }
     }

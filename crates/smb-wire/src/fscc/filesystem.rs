@@ -8,18 +8,18 @@ use crate::{FileTime, Guid, Utf16Le, WireError};
 /// FileFsVolumeInformation (MS-FSCC 2.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FsVolumeInformation<'a> {
-    /// When the volume was made.
+    /// When the volume was created.
     pub creation_time: FileTime,
     /// Serial number.
     pub serial_number: u32,
-    /// Object identifiers are supported.
+    /// Whether object identifiers are supported.
     pub supports_objects: bool,
     /// Label.
     pub label: Utf16Le<'a>,
 }
 
 impl<'a> FsVolumeInformation<'a> {
-    /// Bytes in front of the label.
+    /// Length of the fixed part before the label, in bytes.
     pub const FIXED_LEN: usize = 18;
 
     /// Decodes the structure.
@@ -80,13 +80,13 @@ impl<'a> FsLabelInformation<'a> {
 record! {
     /// FileFsSizeInformation (MS-FSCC 2.5).
     pub struct FsSizeInformation [24] {
-        /// Allocation units.
+        /// Total number of allocation units.
         pub total_allocation_units: u64,
-        /// Allocation units free for the user.
+        /// Number of free allocation units available to the user.
         pub available_allocation_units: u64,
-        /// Sectors in an allocation unit.
+        /// Number of sectors per allocation unit.
         pub sectors_per_allocation_unit: u32,
-        /// Bytes in a sector.
+        /// Size of a sector in bytes.
         pub bytes_per_sector: u32,
     }
 }
@@ -94,15 +94,15 @@ record! {
 record! {
     /// FileFsFullSizeInformation (MS-FSCC 2.5).
     pub struct FsFullSizeInformation [32] {
-        /// Allocation units.
+        /// Total number of allocation units.
         pub total_allocation_units: u64,
-        /// Allocation units free for the user.
+        /// Number of free allocation units available to the user.
         pub caller_available_allocation_units: u64,
-        /// Allocation units free.
+        /// Number of free allocation units.
         pub actual_available_allocation_units: u64,
-        /// Sectors in an allocation unit.
+        /// Number of sectors per allocation unit.
         pub sectors_per_allocation_unit: u32,
-        /// Bytes in a sector.
+        /// Size of a sector in bytes.
         pub bytes_per_sector: u32,
     }
 }
@@ -150,7 +150,7 @@ record! {
 flag_set! {
     /// FileSystemAttributes.
     pub struct FileSystemAttributes: u32 {
-        /// Names are matched by case on request.
+        /// Names are matched case-sensitively on request.
         const CASE_SENSITIVE_SEARCH = 0x0000_0001;
         /// Names keep their case.
         const CASE_PRESERVED_NAMES = 0x0000_0002;
@@ -210,14 +210,14 @@ flag_set! {
 pub struct FsAttributeInformation<'a> {
     /// Attributes.
     pub attributes: FileSystemAttributes,
-    /// Characters in a component of a name, at most.
+    /// Maximum length of a name component in characters.
     pub maximum_component_name_length: u32,
     /// The file system's name; clients infer features from "NTFS".
     pub file_system_name: Utf16Le<'a>,
 }
 
 impl<'a> FsAttributeInformation<'a> {
-    /// Bytes in front of the name.
+    /// Length of the fixed part before the name, in bytes.
     pub const FIXED_LEN: usize = 12;
 
     /// Decodes the structure.
@@ -253,13 +253,13 @@ flag_set! {
         const QUOTA_ENFORCE = 0x002;
         /// Contents are not indexed.
         const CONTENT_INDEX_DISABLED = 0x008;
-        /// Log a quota's threshold.
+        /// Log when a user reaches the quota threshold.
         const LOG_QUOTA_THRESHOLD = 0x010;
-        /// Log a quota's limit.
+        /// Log when a user reaches the quota limit.
         const LOG_QUOTA_LIMIT = 0x020;
-        /// Log the volume's threshold.
+        /// Log when the volume reaches its threshold.
         const LOG_VOLUME_THRESHOLD = 0x040;
-        /// Log the volume's limit.
+        /// Log when the volume reaches its limit.
         const LOG_VOLUME_LIMIT = 0x080;
         /// Quotas are incomplete.
         const QUOTAS_INCOMPLETE = 0x100;
@@ -271,15 +271,15 @@ flag_set! {
 record! {
     /// FileFsControlInformation (MS-FSCC 2.5).
     pub struct FsControlInformation [48] {
-        /// Indexing: free space to start at.
+        /// Indexing: free space at which to start.
         pub free_space_start_filtering: u64,
         /// Indexing: free space threshold.
         pub free_space_threshold: u64,
-        /// Indexing: free space to stop at.
+        /// Indexing: free space at which to stop.
         pub free_space_stop_filtering: u64,
-        /// Default quota threshold in bytes; all ones is none.
+        /// Default quota threshold in bytes; all ones for none.
         pub default_quota_threshold: u64,
-        /// Default quota limit in bytes; all ones is none.
+        /// Default quota limit in bytes; all ones for none.
         pub default_quota_limit: u64,
         /// Flags.
         pub flags: FileSystemControlFlags => pad 4,
@@ -323,13 +323,13 @@ flag_set! {
 record! {
     /// FileFsSectorSizeInformation (MS-FSCC 2.5).
     pub struct FsSectorSizeInformation [28] {
-        /// Bytes of a logical sector.
+        /// Size of a logical sector in bytes.
         pub logical_bytes_per_sector: u32,
-        /// Bytes of a physical sector, for atomicity.
+        /// Size of a physical sector in bytes, for atomic writes.
         pub physical_bytes_per_sector_for_atomicity: u32,
-        /// Bytes of a physical sector, for performance.
+        /// Size of a physical sector in bytes, for performance.
         pub physical_bytes_per_sector_for_performance: u32,
-        /// Bytes that the file system treats as atomic.
+        /// Size of the unit that the file system writes atomically, in bytes.
         pub effective_physical_bytes_per_sector_for_atomicity: u32,
         /// Flags.
         pub flags: SectorSizeFlags,

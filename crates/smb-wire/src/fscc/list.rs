@@ -6,13 +6,13 @@ use crate::cursor::{pad, patch_u32, slice};
 /// Whether an entry was added to a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fits {
-    /// It was.
+    /// The entry was added.
     Yes,
-    /// It would exceed the budget; nothing was written.
+    /// The entry would exceed the budget; nothing was written.
     No,
 }
 
-/// Appends linked entries to a buffer, within a budget of bytes.
+/// Appends linked entries to a buffer, limited to a number of bytes.
 #[derive(Debug)]
 pub struct ListBuilder<'v> {
     out: &'v mut Vec<u8>,
@@ -23,14 +23,14 @@ pub struct ListBuilder<'v> {
 }
 
 impl<'v> ListBuilder<'v> {
-    /// A list that starts at the end of `out`, takes at most `budget` bytes, and aligns entries to `align` bytes
-    /// from its start.
+    /// Starts a list at the end of `out`, of at most `budget` bytes. Entries are aligned to `align` bytes from its
+    /// start.
     pub fn new(out: &'v mut Vec<u8>, budget: usize, align: usize) -> Self {
         let start = out.len();
         Self { out, start, budget, align, last: None }
     }
 
-    /// Adds an entry of exactly `len` bytes, written by `write`; its NextEntryOffset must be written as 0.
+    /// Adds an entry of exactly `len` bytes, which `write` writes with a NextEntryOffset of 0.
     pub fn push(&mut self, len: usize, write: impl FnOnce(&mut Vec<u8>)) -> Fits {
         let at = self.len().next_multiple_of(self.align);
         if at.saturating_add(len) > self.budget {
@@ -47,19 +47,19 @@ impl<'v> ListBuilder<'v> {
         Fits::Yes
     }
 
-    /// Bytes so far.
+    /// Length so far, in bytes.
     pub fn len(&self) -> usize {
         self.out.len() - self.start
     }
 
-    /// Whether there is no entry.
+    /// Whether the list has no entry.
     pub fn is_empty(&self) -> bool {
         self.last.is_none()
     }
 }
 
-/// Splits the first entry off a list: its bytes, and the rest if there is another. `fixed` is the least length of an
-/// entry: links must go forward at least that far.
+/// Splits off the first entry of a list; returns its bytes, and the rest if there is another entry. `fixed` is the
+/// minimum length of an entry: NextEntryOffset must be at least that.
 pub(super) fn split_entry<'a>(
     bytes: &'a [u8],
     fixed: usize,

@@ -1,10 +1,11 @@
-//! File system control codes' data (MS-FSCC): file, directory and file system information, in both directions.
+//! Data of file system control codes (MS-FSCC): file, directory and file system information, for requests and
+//! responses.
 //!
-//! Structures of fixed size have `decode(&[u8])` and `encode(&mut Vec<u8>)`; those with a name borrow it. Lists linked
-//! by NextEntryOffset are written by a builder with a byte budget and read by an iterator.
+//! Structures of fixed size have `decode(&[u8])` and `encode(&mut Vec<u8>)`; those with a name borrow it. Lists
+//! linked by NextEntryOffset have a builder with a byte limit, and an iterator.
 //!
-//! Sections are cited without their last number, because each edition of MS-FSCC renumbers them; search for the name of
-//! the structure.
+//! Sections are cited without their last number, because each edition of MS-FSCC renumbers them: search for the
+//! name of the structure.
 
 mod directory;
 mod ea;

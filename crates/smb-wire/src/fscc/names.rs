@@ -1,4 +1,4 @@
-//! Structures that consist mostly of a name: FileNameInformation and similar ones, rename, link.
+//! Structures that mainly contain a name: FileNameInformation and similar ones, rename, link.
 
 use crate::Utf16Le;
 use crate::WireError;
@@ -47,11 +47,11 @@ macro_rules! replacing_name {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct $name<'a> {
-            /// An existing file of that name is replaced.
+            /// Whether to replace an existing file of that name.
             pub replace_if_exists: bool,
             /// Zero over the network.
             pub root_directory: u64,
-            /// The new path, from the share's root, without a backslash in front.
+            /// The new path from the share's root, without a leading backslash.
             pub name: Utf16Le<'a>,
         }
 
@@ -83,18 +83,18 @@ macro_rules! replacing_name {
     };
 }
 
-/// Windows refuses a rename structure shorter than 24 bytes (the fixed part with its alignment).
+/// Windows rejects a rename structure shorter than 24 bytes (the fixed part with its alignment).
 fn pad_rename(out: &mut Vec<u8>, name: Utf16Le<'_>) {
     crate::cursor::zeros(out, 4usize.saturating_sub(name.len()));
 }
 
 replacing_name! {
-    /// FileRenameInformation in the form of SMB2 (MS-FSCC 2.4).
+    /// FileRenameInformation in its SMB2 layout (MS-FSCC 2.4).
     FileRenameInformation
 }
 
 replacing_name! {
-    /// FileLinkInformation in the form of SMB2 (MS-FSCC 2.4).
+    /// FileLinkInformation in its SMB2 layout (MS-FSCC 2.4).
     FileLinkInformation
 }
 
@@ -103,9 +103,9 @@ flag_set! {
     pub struct RenameFlags: u32 {
         /// Replace an existing file.
         const REPLACE_IF_EXISTS = 1;
-        /// The replaced name disappears at once.
+        /// Remove the replaced name immediately.
         const POSIX_SEMANTICS = 2;
-        /// Pin state is not inherited.
+        /// Do not inherit the pin state.
         const SUPPRESS_PIN_STATE_INHERITANCE = 4;
         /// Replace read-only files too.
         const IGNORE_READONLY_ATTRIBUTE = 0x40;

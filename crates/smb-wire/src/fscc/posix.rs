@@ -1,5 +1,5 @@
-//! SMB 3.1.1 POSIX extensions (not MS-FSCC): the POSIX attributes of a file, in a CREATE response, as file information
-//! and as a directory entry, and those of the file system.
+//! SMB 3.1.1 POSIX extensions (not MS-FSCC): the POSIX attributes of a file (in a CREATE response, as file
+//! information and as a directory entry) and of the file system.
 //!
 //! ```text
 //! CREATE request   mode                                                                      =  4
@@ -8,7 +8,7 @@
 //! directory entry  next, ignored + 80, owner, group, name length, name
 //! file system      transfer, block, 3 counts of blocks, 2 of files, identifier               = 56
 //! ```
-//! Owner and group are SIDs of their own lengths, not aligned.
+//! Owner and group are SIDs of variable length, not aligned.
 
 use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32};
@@ -19,7 +19,7 @@ use crate::{FileAttributes, FileTime, Utf16Le, WireError};
 record! {
     /// Data of the POSIX context of a CREATE request.
     pub struct PosixCreateRequest [4] {
-        /// Permissions of a new file, in POSIX's bits.
+        /// Permissions of a new file, as POSIX mode bits.
         pub mode: u32,
     }
 }
@@ -27,11 +27,11 @@ record! {
 /// Data of the POSIX context of a CREATE response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PosixCreateResponse {
-    /// Names of the file.
+    /// Number of hard links.
     pub hard_links: u32,
     /// Reparse tag; 0 for none.
     pub reparse_tag: u32,
-    /// Permissions, in POSIX's bits.
+    /// Permissions, as POSIX mode bits.
     pub mode: u32,
     /// Owner.
     pub owner: Sid,
@@ -63,18 +63,18 @@ impl PosixCreateResponse {
         self.group.encode(out);
     }
 
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     pub const fn len(&self) -> usize {
         12 + self.owner.len() + self.group.len()
     }
 
-    /// Never: it has a fixed part. For the lint that pairs it with [`PosixCreateResponse::len`].
+    /// Always false: there is a fixed part. The lint for [`PosixCreateResponse::len`] requires this function.
     pub const fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// FilePosixInformation, class 100: of a file, and of each entry of a directory.
+/// FilePosixInformation, class 100: of a file, and in each directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PosixInformation {
     /// Creation time.
@@ -85,17 +85,17 @@ pub struct PosixInformation {
     pub last_write_time: FileTime,
     /// Change time.
     pub change_time: FileTime,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub end_of_file: u64,
-    /// Bytes allocated.
+    /// Allocated size in bytes.
     pub allocation_size: u64,
     /// Attributes.
     pub file_attributes: FileAttributes,
     /// The file's number.
     pub inode: u64,
-    /// The number of the device that it lies on.
+    /// Number of the device that holds the file.
     pub device: u32,
-    /// The fields that a CREATE response has too.
+    /// The fields that a CREATE response contains too.
     pub created: PosixCreateResponse,
 }
 
@@ -144,12 +144,12 @@ impl PosixInformation {
         self.created.encode(out);
     }
 
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     pub const fn len(&self) -> usize {
         68 + self.created.len()
     }
 
-    /// Never: it has a fixed part. For the lint that pairs it with [`PosixInformation::len`].
+    /// Always false: there is a fixed part. The lint for [`PosixInformation::len`] requires this function.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -168,7 +168,7 @@ impl PosixDirectoryEntry<'_> {
     /// Adds the entry to a list if it fits the budget.
     ///
     /// # Errors
-    /// `Unencodable` when the name is too long for its field.
+    /// `Unencodable` if the name is too long for its field.
     pub fn push(&self, list: &mut ListBuilder<'_>) -> Result<Fits, WireError> {
         let length = fit_u32(self.name.len(), "file name")?;
         Ok(list.push(12 + self.information.len() + self.name.len(), |out| {
@@ -180,7 +180,7 @@ impl PosixDirectoryEntry<'_> {
     }
 }
 
-/// The least length of an entry: with SIDs of no sub-authority, and no name.
+/// Minimum length of an entry: its SIDs have no sub-authority and its name is empty.
 const ENTRY_MIN: usize = 8 + 80 + 2 * 8 + 4;
 
 /// The entries of a directory listing of class 100; ends after the first malformed one.
@@ -188,7 +188,7 @@ const ENTRY_MIN: usize = 8 + 80 + 2 * 8 + 4;
 pub struct PosixDirectoryEntries<'a>(Option<&'a [u8]>);
 
 impl<'a> PosixDirectoryEntries<'a> {
-    /// The entries of an output buffer; an empty one has none.
+    /// Wraps the entries of an output buffer; an empty buffer has none.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(Some(bytes).filter(|b| !b.is_empty()))
     }
@@ -215,19 +215,19 @@ impl<'a> Iterator for PosixDirectoryEntries<'a> {
 record! {
     /// FileFsPosixInformation, class 100.
     pub struct FsPosixInformation [56] {
-        /// The best size of a transfer, in bytes.
+        /// Optimal transfer size in bytes.
         pub optimal_transfer_size: u32,
-        /// Bytes of a block.
+        /// Length of a block in bytes.
         pub block_size: u32,
-        /// Blocks.
+        /// Total number of blocks.
         pub total_blocks: u64,
-        /// Blocks that are free.
+        /// Number of free blocks.
         pub blocks_available: u64,
-        /// Blocks that are free for the user.
+        /// Number of free blocks available to the user.
         pub user_blocks_available: u64,
-        /// Files that there may be; all ones when that is unknown.
+        /// Maximum number of files; all ones if unknown.
         pub total_files: u64,
-        /// Files that may still be made; all ones when that is unknown.
+        /// Number of files that can still be created; all ones if unknown.
         pub free_files: u64,
         /// The file system's number.
         pub identifier: u64,
@@ -270,14 +270,14 @@ mod tests {
         }
     }
 
-    /// The context's data as Linux reads it: links, tag and mode, then two SIDs one after the other.
+    /// The context's data as Linux parses it: links, tag and mode, then two adjacent SIDs.
     const CREATED: [u8; 52] = [
         2, 0, 0, 0, 0, 0, 0, 0, 0xA4, 0x81, 0, 0, //
         1, 3, 0, 0, 0, 0, 0, 5, 88, 0, 0, 0, 1, 0, 0, 0, 0xE8, 3, 0, 0, //
         1, 3, 0, 0, 0, 0, 0, 5, 88, 0, 0, 0, 2, 0, 0, 0, 100, 0, 0, 0,
     ];
 
-    /// The 68 bytes in front of that in class 100.
+    /// The 68 bytes before that in class 100.
     const FILE: [u8; 68] = [
         1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0,
         0, //

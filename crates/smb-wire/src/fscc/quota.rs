@@ -5,22 +5,22 @@ use crate::cursor::{Field, Reader};
 use crate::security::Sid;
 use crate::{FileTime, WireError};
 
-/// SIDs in one list at most: those that a request of 64 KiB holds.
+/// Maximum number of SIDs in one list: as many as a request of 64 KiB can hold.
 pub const MAX_QUOTAS: usize = 4096;
 
 const FIXED_LEN: usize = 40;
 const GET_FIXED_LEN: usize = 8;
 
-/// FILE_QUOTA_INFORMATION: the space of a volume that one user occupies, and the user's limit.
+/// FILE_QUOTA_INFORMATION: the space that one user occupies on a volume, and the user's limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaInformation {
     /// The last change of the quota.
     pub change_time: FileTime,
-    /// Bytes occupied.
+    /// Occupied bytes.
     pub used: u64,
-    /// Bytes from which on a warning is logged; all ones: none.
+    /// Threshold in bytes for a logged warning; all ones for none.
     pub threshold: u64,
-    /// Bytes that the user may occupy; all ones: no limit.
+    /// Limit in bytes; all ones for no limit.
     pub limit: u64,
     /// The user.
     pub sid: Sid,

@@ -4,18 +4,18 @@ use super::list::{Fits, ListBuilder, split_entry};
 use crate::cursor::{Field, Reader, fit_u32};
 use crate::{Utf16Le, WireError};
 
-/// One stream; the unnamed one is called `::$DATA`.
+/// One stream; the unnamed stream is called `::$DATA`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamEntry<'a> {
-    /// Bytes of the stream.
+    /// Length of the stream in bytes.
     pub size: u64,
-    /// Bytes allocated.
+    /// Allocated size in bytes.
     pub allocation_size: u64,
-    /// `:name:$DATA`.
+    /// Name in the form `:name:$DATA`.
     pub name: Utf16Le<'a>,
 }
 
-/// Bytes in front of the name.
+/// Length of the fixed part before the name, in bytes.
 const FIXED_LEN: usize = 24;
 
 /// Writes a list of streams within a budget.

@@ -1,17 +1,17 @@
-//! Server-side copy: FSCTL_SRV_REQUEST_RESUME_KEY (MS-SMB2 2.2.32.3), FSCTL_SRV_COPYCHUNK (2.2.31.1, 2.2.32.1); and the
-//! snapshot list (2.2.32.2).
+//! Server-side copy: FSCTL_SRV_REQUEST_RESUME_KEY (MS-SMB2 2.2.32.3), FSCTL_SRV_COPYCHUNK (2.2.31.1, 2.2.32.1).
+//! Also the snapshot list (2.2.32.2).
 
 use crate::cursor::{Field, Reader, fit_u32, zeros};
 use crate::macros::{record, record_list};
 use crate::{Utf16Le, WireError};
 
-/// Bytes of a resume key.
+/// Length of a resume key in bytes.
 pub const RESUME_KEY_LEN: usize = 24;
 
 record! {
     /// SRV_REQUEST_RESUME_KEY response (MS-SMB2 2.2.32.3) with the empty context that Windows sends.
     pub struct ResumeKey [32] {
-        /// The server's key of the source of copies.
+        /// The server's key for the source of copies.
         pub key: [u8; 24],
         /// Zero.
         pub context_length: u32 => pad 4,
@@ -25,7 +25,7 @@ record! {
         pub source_offset: u64,
         /// Offset in the target, in bytes.
         pub target_offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         pub length: u32 => pad 4,
     }
 }
@@ -35,7 +35,7 @@ record_list! {
     pub struct CopyChunks of CopyChunk, "SRV_COPYCHUNK"
 }
 
-/// SRV_COPYCHUNK_COPY (MS-SMB2 2.2.31.1). The server's limits on the number and size of ranges are its policy.
+/// SRV_COPYCHUNK_COPY (MS-SMB2 2.2.31.1). The server limits the number and size of ranges, not this codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopyChunkRequest<'a> {
     /// The key of the source.
@@ -73,14 +73,14 @@ impl<'a> CopyChunkRequest<'a> {
 }
 
 record! {
-    /// SRV_COPYCHUNK_RESPONSE (MS-SMB2 2.2.32.1). With STATUS_INVALID_PARAMETER the three fields are the server's
+    /// SRV_COPYCHUNK_RESPONSE (MS-SMB2 2.2.32.1). With STATUS_INVALID_PARAMETER the fields contain the server's
     /// limits.
     pub struct CopyChunkResponse [12] {
-        /// Ranges written; or how many are allowed.
+        /// Number of ranges written; or the maximum number of ranges.
         pub chunks_written: u32,
-        /// Bytes written of a range that was not written whole; or bytes allowed in a range.
+        /// Number of bytes written of a partially written range; or the maximum length of a range.
         pub chunk_bytes_written: u32,
-        /// Bytes written; or bytes allowed in a request.
+        /// Number of bytes written; or the maximum number of bytes per request.
         pub total_bytes_written: u32,
     }
 }
@@ -88,13 +88,13 @@ record! {
 /// SRV_SNAPSHOT_ARRAY (MS-SMB2 2.2.32.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SnapshotArray<'a> {
-    /// Snapshots that there are.
+    /// Number of existing snapshots.
     pub number_of_snapshots: u32,
-    /// Snapshots in `names`.
+    /// Number of snapshots in `names`.
     pub number_returned: u32,
-    /// Bytes that all names would take.
+    /// Length of all names in bytes.
     pub array_size: u32,
-    /// `@GMT-YYYY.MM.DD-HH.MM.SS`, each terminated by a zero, and one zero more.
+    /// Names of the form `@GMT-YYYY.MM.DD-HH.MM.SS`, each terminated by a zero, followed by one more zero.
     pub names: Utf16Le<'a>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> SnapshotArray<'a> {
         })
     }
 
-    /// Appends the output to `out`; without names, with the two zeros that Windows sends.
+    /// Appends the output to `out`. If there are no names, appends two zeros, as Windows does.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.number_of_snapshots.put(out);
         self.number_returned.put(out);

@@ -1,6 +1,6 @@
-//! The contents of the input and output of an IOCTL, by FSCTL (MS-SMB2 2.2.31, 2.2.32; MS-FSCC 2.3).
+//! Input and output data of an IOCTL, by FSCTL (MS-SMB2 2.2.31, 2.2.32; MS-FSCC 2.3).
 //!
-//! FSCTL_PIPE_TRANSCEIVE has no structure of its own: input and output are the pipe's bytes.
+//! FSCTL_PIPE_TRANSCEIVE has no structure: its input and output are the pipe's bytes.
 
 mod copychunk;
 mod network;

@@ -60,7 +60,7 @@ record! {
         pub guid: Guid,
         /// Security mode.
         pub security_mode: SecurityMode,
-        /// Dialect chosen.
+        /// The chosen dialect.
         pub dialect: Dialect,
     }
 }
@@ -68,14 +68,14 @@ record! {
 flag_set! {
     /// The capabilities of an interface.
     pub struct InterfaceCapability: u32 {
-        /// Receive-side scaling: clients open several connections to it.
+        /// Receive-side scaling: clients open several connections to this interface.
         const RSS_CAPABLE = 1;
         /// RDMA.
         const RDMA_CAPABLE = 2;
     }
 }
 
-/// Interfaces in one answer at most, for readers.
+/// Maximum number of interfaces that a reader accepts in one response.
 pub const MAX_INTERFACES: usize = 1024;
 
 /// NETWORK_INTERFACE_INFO (MS-SMB2 2.2.32.5): one address of one interface.
@@ -87,12 +87,12 @@ pub struct NetworkInterface {
     pub capability: InterfaceCapability,
     /// Speed in bits per second.
     pub link_speed_bits_per_second: u64,
-    /// Address; the port is 0 (clients use the port that they know). `None` for a family that is neither IPv4 nor
-    /// IPv6, to be ignored.
+    /// Address; the port is 0 (clients use the port that they know). `None` if the family is neither IPv4 nor IPv6:
+    /// ignore the entry.
     pub address: Option<SocketAddr>,
 }
 
-/// Bytes of an entry.
+/// Length of an entry in bytes.
 const ENTRY_LEN: usize = 152;
 const SOCKADDR_LEN: usize = 128;
 const AF_INET: u16 = 2;
@@ -135,7 +135,7 @@ impl NetworkInterface {
     }
 }
 
-/// SOCKADDR_STORAGE (MS-SMB2 2.2.32.5.1): family, port in network order, then by family.
+/// SOCKADDR_STORAGE (MS-SMB2 2.2.32.5.1): family, port in network order, then fields that depend on the family.
 fn take_sockaddr(bytes: &[u8]) -> Result<Option<SocketAddr>, WireError> {
     let mut r = Reader::new(bytes, "SOCKADDR_STORAGE");
     let family: u16 = r.get()?;
@@ -151,7 +151,7 @@ fn take_sockaddr(bytes: &[u8]) -> Result<Option<SocketAddr>, WireError> {
     })
 }
 
-/// Appends the entries to `out`, linked.
+/// Appends the linked entries to `out`.
 pub fn put_interfaces(out: &mut Vec<u8>, interfaces: &[NetworkInterface]) {
     for (i, interface) in interfaces.iter().enumerate() {
         let at = out.len();

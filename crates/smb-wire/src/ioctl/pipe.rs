@@ -8,13 +8,13 @@ use crate::{Utf16Le, WireError};
 pub struct PipePeek<'a> {
     /// 3 connected, 4 closing.
     pub named_pipe_state: u32,
-    /// Bytes to read.
+    /// Number of bytes available for reading.
     pub read_data_available: u32,
-    /// Messages to read.
+    /// Number of messages available for reading.
     pub number_of_messages: u32,
-    /// Bytes of the first message.
+    /// Length of the first message in bytes.
     pub message_length: u32,
-    /// The data in the pipe, as much as fits the buffer.
+    /// The data in the pipe, as much as fits into the buffer.
     pub data: &'a [u8],
 }
 
@@ -47,9 +47,9 @@ impl<'a> PipePeek<'a> {
 /// FSCTL_PIPE_WAIT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PipeWait<'a> {
-    /// How long to wait, in units of 100 ns; `None` for the pipe's own default.
+    /// How long to wait, in units of 100 ns; `None` for the pipe's default.
     pub timeout_100ns: Option<u64>,
-    /// The pipe, without a prefix.
+    /// Name of the pipe, without a prefix.
     pub name: Utf16Le<'a>,
 }
 

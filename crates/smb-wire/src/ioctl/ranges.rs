@@ -4,7 +4,7 @@ use crate::WireError;
 use crate::cursor::{Field, Reader, fit_u32};
 use crate::macros::{record, record_list};
 
-/// FSCTL_SET_SPARSE (MS-FSCC 2.3): whether the file is to become sparse. No input means yes.
+/// FSCTL_SET_SPARSE (MS-FSCC 2.3): whether the file must become sparse. Empty input means yes.
 pub fn sparse_requested(input: &[u8]) -> bool {
     input.first().is_none_or(|&set| set != 0)
 }
@@ -12,34 +12,34 @@ pub fn sparse_requested(input: &[u8]) -> bool {
 record! {
     /// FILE_ZERO_DATA_INFORMATION (MS-FSCC 2.3).
     pub struct ZeroData [16] {
-        /// First byte to zero.
+        /// Offset of the first byte to zero.
         pub file_offset: u64,
-        /// First byte behind the range.
+        /// Offset of the first byte after the range.
         pub beyond_final_zero: u64,
     }
 }
 
 record! {
-    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3): the requested range, and each range of the answer.
+    /// FILE_ALLOCATED_RANGE_BUFFER (MS-FSCC 2.3): the queried range, and each range of the response.
     pub struct AllocatedRange [16] {
-        /// First byte.
+        /// Offset of the first byte.
         pub file_offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         pub length: u64,
     }
 }
 
 record_list! {
-    /// The ranges of an answer.
+    /// The ranges of a response.
     pub struct AllocatedRanges of AllocatedRange, "FILE_ALLOCATED_RANGE_BUFFER"
 }
 
 record! {
     /// FILE_LEVEL_TRIM_RANGE (MS-FSCC 2.3).
     pub struct TrimRange [16] {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         pub length: u64,
     }
 }
@@ -87,7 +87,7 @@ impl<'a> FileLevelTrim<'a> {
 record! {
     /// FILE_LEVEL_TRIM_OUTPUT (MS-FSCC 2.3).
     pub struct TrimResponse [4] {
-        /// Ranges done.
+        /// Number of processed ranges.
         pub num_ranges_processed: u32,
     }
 }

@@ -27,25 +27,25 @@ open_enum! {
 }
 
 impl ReparseTag {
-    /// Whether Microsoft owns the tag: the data of all others begins with their owner's GUID (MS-FSCC 2.1.2.1).
+    /// Whether Microsoft owns the tag: the data of other tags starts with their owner's GUID (MS-FSCC 2.1.2.1).
     pub const fn is_microsoft(self) -> bool {
         self.0 >> 31 == 1
     }
 
-    /// Whether the tag is reserved, so that no reparse point may have it: 0, 1 and 2 (MS-FSCC 2.1.2.1).
+    /// Whether the tag is reserved, so that no reparse point may use it: 0, 1 and 2 (MS-FSCC 2.1.2.1).
     pub const fn is_reserved(self) -> bool {
         self.0 <= 2
     }
 }
 
-/// REPARSE_DATA_BUFFER, or with a tag that is not Microsoft's REPARSE_GUID_DATA_BUFFER.
+/// REPARSE_DATA_BUFFER, or REPARSE_GUID_DATA_BUFFER if the tag is not owned by Microsoft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReparseBuffer<'a> {
     /// Tag.
     pub tag: ReparseTag,
-    /// The tag's owner, if that is not Microsoft; ignored with a tag of Microsoft's.
+    /// GUID of the tag's owner; ignored for tags of Microsoft.
     pub guid: Guid,
-    /// Data, by tag.
+    /// Data; its format depends on the tag.
     pub data: &'a [u8],
 }
 
@@ -63,17 +63,17 @@ impl<'a> ReparseBuffer<'a> {
         Ok(Self { tag, guid, data: r.take(len.into())? })
     }
 
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     pub const fn len(&self) -> usize {
         ReparseBuffer::fixed_len(self.tag) + self.data.len()
     }
 
-    /// Bytes in front of the data.
+    /// Length of the part before the data, in bytes.
     pub const fn fixed_len(tag: ReparseTag) -> usize {
         if tag.is_microsoft() { 8 } else { 24 }
     }
 
-    /// Never: it has a fixed part. For the lint that pairs it with [`ReparseBuffer::len`].
+    /// Always false: there is a fixed part. The lint for [`ReparseBuffer::len`] requires this function.
     pub const fn is_empty(&self) -> bool {
         false
     }
@@ -102,7 +102,7 @@ pub struct SymlinkReparse<'a> {
     pub substitute_name: Utf16Le<'a>,
     /// The target as shown to users.
     pub print_name: Utf16Le<'a>,
-    /// The target is relative to the link's directory.
+    /// Whether the target is relative to the link's directory.
     pub relative: bool,
 }
 
@@ -126,7 +126,7 @@ impl<'a> SymlinkReparse<'a> {
         })
     }
 
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     pub(crate) const fn len(&self) -> usize {
         12 + self.substitute_name.len() + self.print_name.len()
     }
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    // MS-FSCC 2.1.2.4: the names may come in either order.
+    // MS-FSCC 2.1.2.4: the names may be in either order.
     #[test]
     fn names_of_a_link() {
         let (target, shown) = (Utf16Buf::from("a\\b"), Utf16Buf::from("c"));

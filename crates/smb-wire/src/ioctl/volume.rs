@@ -18,9 +18,9 @@ record! {
         pub checksum_algorithm: u16 => pad 2,
         /// Flags.
         pub flags: IntegrityFlags,
-        /// Bytes that a checksum covers.
+        /// Number of bytes that a checksum covers.
         pub checksum_chunk_size_in_bytes: u32,
-        /// Bytes of a cluster.
+        /// Length of a cluster in bytes.
         pub cluster_size_in_bytes: u32,
     }
 }
@@ -44,7 +44,7 @@ record! {
         pub source_file_offset: u64,
         /// Offset in the target, in bytes.
         pub target_file_offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         pub byte_count: u64,
     }
 }
@@ -54,9 +54,9 @@ record! {
     pub struct ObjectIdBuffer [64] {
         /// The identifier.
         pub object_id: Guid,
-        /// The volume on which the file was made.
+        /// The volume on which the file was created.
         pub birth_volume_id: Guid,
-        /// The identifier that it had then.
+        /// The file's object identifier when it was created.
         pub birth_object_id: Guid,
         /// Zero.
         pub domain_id: Guid,
@@ -66,7 +66,7 @@ record! {
 record! {
     /// NETWORK_RESILIENCY_REQUEST (MS-SMB2 2.2.31.3).
     pub struct ResiliencyRequest [8] {
-        /// How long the server shall keep the open without a connection, in ms.
+        /// How long the server is asked to keep the open without a connection, in ms.
         pub timeout_ms: u32 => pad 4,
     }
 }

@@ -6,7 +6,7 @@ use crate::{FileAttributes, FileId, FileTime};
 flag_set! {
     /// Flags of CLOSE.
     pub struct CloseFlags: u16 {
-        /// The response shall carry (request), or carries (response), the attributes.
+        /// Request: return the attributes. Response: the attributes are valid.
         const POSTQUERY_ATTRIB = 1;
     }
 }
@@ -14,7 +14,7 @@ flag_set! {
 fixed_message! {
     /// CLOSE request (MS-SMB2 2.2.15).
     pub struct CloseRequest [24, "CLOSE request"] {
-        /// Whether attributes are wanted.
+        /// Whether to return attributes.
         pub flags: CloseFlags => pad 4,
         /// The open.
         pub file_id: FileId,
@@ -22,7 +22,7 @@ fixed_message! {
 }
 
 fixed_message! {
-    /// CLOSE response (MS-SMB2 2.2.16); everything but `flags` is zero unless attributes were wanted.
+    /// CLOSE response (MS-SMB2 2.2.16); all fields except `flags` are zero unless attributes were requested.
     pub struct CloseResponse [60, "CLOSE response"] {
         /// Whether the attributes below are valid.
         pub flags: CloseFlags => pad 4,
@@ -34,9 +34,9 @@ fixed_message! {
         pub last_write_time: FileTime,
         /// Change time.
         pub change_time: FileTime,
-        /// Bytes allocated.
+        /// Allocated size in bytes.
         pub allocation_size: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         pub end_of_file: u64,
         /// Attributes.
         pub file_attributes: FileAttributes,

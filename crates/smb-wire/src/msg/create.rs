@@ -40,19 +40,19 @@ open_enum! {
 }
 
 open_enum! {
-    /// The action if the file exists, and if it does not.
+    /// What to do if the file exists, and if it does not.
     pub struct CreateDisposition(u32) {
-        /// Replace it, or create.
+        /// Replace the file, or create it.
         SUPERSEDE = 0,
-        /// Open it, or fail.
+        /// Open the file, or fail.
         OPEN = 1,
-        /// Fail, or create.
+        /// Fail if the file exists, otherwise create it.
         CREATE = 2,
-        /// Open it, or create.
+        /// Open the file, or create it.
         OPEN_IF = 3,
-        /// Overwrite it, or fail.
+        /// Overwrite the file, or fail.
         OVERWRITE = 4,
-        /// Overwrite it, or create.
+        /// Overwrite the file, or create it.
         OVERWRITE_IF = 5,
     }
 }
@@ -74,19 +74,19 @@ open_enum! {
 flag_set! {
     /// CreateOptions.
     pub struct CreateOptions: u32 {
-        /// Must be, or becomes, a directory.
+        /// The file must be, or becomes, a directory.
         const DIRECTORY_FILE = 0x0000_0001;
         /// Write-through.
         const WRITE_THROUGH = 0x0000_0002;
         /// Access will be sequential.
         const SEQUENTIAL_ONLY = 0x0000_0004;
-        /// No caching below the server.
+        /// The server must not cache.
         const NO_INTERMEDIATE_BUFFERING = 0x0000_0008;
         /// Ignored by servers.
         const SYNCHRONOUS_IO_ALERT = 0x0000_0010;
         /// Ignored by servers.
         const SYNCHRONOUS_IO_NONALERT = 0x0000_0020;
-        /// Must not be a directory.
+        /// The file must not be a directory.
         const NON_DIRECTORY_FILE = 0x0000_0040;
         /// Ignored by servers.
         const COMPLETE_IF_OPLOCKED = 0x0000_0100;
@@ -98,13 +98,13 @@ flag_set! {
         const DELETE_ON_CLOSE = 0x0000_1000;
         /// Open by file id: not supported over SMB2.
         const OPEN_BY_FILE_ID = 0x0000_2000;
-        /// For backup.
+        /// Open with backup intent.
         const OPEN_FOR_BACKUP_INTENT = 0x0000_4000;
         /// Do not compress.
         const NO_COMPRESSION = 0x0000_8000;
         /// Open remote instance; ignored.
         const OPEN_REMOTE_INSTANCE = 0x0000_0400;
-        /// Fails unless an oplock is granted.
+        /// Fail unless an oplock is granted.
         const OPEN_REQUIRING_OPLOCK = 0x0001_0000;
         /// Refused on any oplock.
         const DISALLOW_EXCLUSIVE = 0x0002_0000;
@@ -122,23 +122,23 @@ flag_set! {
 /// CREATE request (MS-SMB2 2.2.13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CreateRequest<'a> {
-    /// The oplock wanted.
+    /// Requested oplock.
     pub oplock_level: OplockLevel,
     /// Impersonation level.
     pub impersonation_level: ImpersonationLevel,
-    /// Reserved by the specification; kept because some peers read it.
+    /// Reserved by the specification; kept because some peers use it.
     pub smb_create_flags: u64,
-    /// Rights wanted.
+    /// Requested rights.
     pub desired_access: AccessMask,
     /// Attributes of a file that is created.
     pub file_attributes: FileAttributes,
-    /// The access that other opens may have at the same time.
+    /// The access that other opens may have.
     pub share_access: ShareAccess,
-    /// The action if the file exists.
+    /// What to do if the file exists.
     pub create_disposition: CreateDisposition,
     /// Options.
     pub create_options: CreateOptions,
-    /// Path from the share's root with backslashes, without one in front; empty for the root itself.
+    /// Path from the share's root, separated by backslashes, without a leading one; empty for the root.
     pub name: Utf16Le<'a>,
     /// The contexts, undecoded.
     pub contexts: CreateContexts<'a>,
@@ -211,7 +211,7 @@ impl Encode for CreateRequest<'_> {
             m.align(8);
             m.out().extend_from_slice(contexts);
         } else if self.name.is_empty() {
-            // MS-SMB2 2.2.13: the buffer is at least one byte; Windows sends eight for the empty name.
+            // MS-SMB2 2.2.13: the buffer has at least one byte; Windows sends eight for an empty name.
             m.align(8);
             m.out().extend_from_slice(&[0; 8]);
         }
@@ -230,7 +230,7 @@ flag_set! {
 /// CREATE response (MS-SMB2 2.2.14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CreateResponse<'a> {
-    /// The oplock granted.
+    /// The granted oplock.
     pub oplock_level: OplockLevel,
     /// Flags.
     pub flags: CreateResponseFlags,
@@ -244,9 +244,9 @@ pub struct CreateResponse<'a> {
     pub last_write_time: FileTime,
     /// Change time.
     pub change_time: FileTime,
-    /// Bytes allocated.
+    /// Allocated size in bytes.
     pub allocation_size: u64,
-    /// Bytes of the file.
+    /// Length of the file in bytes.
     pub end_of_file: u64,
     /// Attributes.
     pub file_attributes: FileAttributes,

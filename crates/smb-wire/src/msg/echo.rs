@@ -1,4 +1,4 @@
-//! ECHO (MS-SMB2 2.2.28, 2.2.29) and CANCEL (2.2.30), which have no content.
+//! ECHO (MS-SMB2 2.2.28, 2.2.29) and CANCEL (2.2.30), which have no fields.
 
 use crate::macros::fixed_message;
 

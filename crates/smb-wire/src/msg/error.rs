@@ -6,9 +6,9 @@ use crate::macros::open_enum;
 use crate::{Decode, Encode, MessageBuilder, WireError};
 
 open_enum! {
-    /// The contents of an error context (SMB 3.1.1).
+    /// The type of an error context (SMB 3.1.1).
     pub struct ErrorId(u32) {
-        /// The error data that the status defines: symbolic link, or the buffer size that is needed.
+        /// The error data that the status defines: a symbolic link, or the required buffer size.
         DEFAULT = 0,
         /// A share redirect.
         SHARE_REDIRECT = 0x7264_5253,
@@ -17,20 +17,21 @@ open_enum! {
 
 /// ERROR response (MS-SMB2 2.2.2).
 ///
-/// Before SMB 3.1.1, `data` is the error data itself; in 3.1.1 with `context_count` not 0 it is a list of contexts.
+/// Before SMB 3.1.1, or if `context_count` is 0, `data` is the error data itself. Otherwise it is a list of
+/// contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ErrorResponse<'a> {
-    /// Error contexts in `data`.
+    /// Number of error contexts in `data`.
     pub context_count: u8,
     /// Error data.
     pub data: &'a [u8],
 }
 
 impl<'a> ErrorResponse<'a> {
-    /// The response without data, which is nearly every one.
+    /// A response without data, the usual case.
     pub const EMPTY: ErrorResponse<'static> = ErrorResponse { context_count: 0, data: &[] };
 
-    /// The contexts of `data`; none when `context_count` is 0.
+    /// The contexts in `data`; none if `context_count` is 0.
     pub fn contexts(&self) -> ErrorContexts<'a> {
         ErrorContexts { bytes: self.data, left: self.context_count }
     }
@@ -55,7 +56,7 @@ impl Encode for ErrorResponse<'_> {
         self.context_count.put(out);
         0u8.put(out);
         len.put(out);
-        // MS-SMB2 2.2.2: without error data there is still one byte of it.
+        // MS-SMB2 2.2.2: empty error data is encoded as one byte.
         if self.data.is_empty() {
             out.push(0);
         } else {
@@ -75,7 +76,7 @@ pub struct RawErrorContext<'a> {
 }
 
 impl RawErrorContext<'_> {
-    /// Appends the context to a list that starts at `start` of `out`, padded to 8 bytes from the one before.
+    /// Appends the context to a list that starts at offset `start` of `out`, padded to 8 bytes.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -122,7 +123,7 @@ impl<'a> Iterator for ErrorContexts<'a> {
 /// SYMBOLIC_LINK_ERROR_RESPONSE (MS-SMB2 2.2.2.2.1): the data of STATUS_STOPPED_ON_SYMLINK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SymlinkError<'a> {
-    /// Bytes of the path that come behind the link.
+    /// Length in bytes of the part of the path after the link.
     pub unparsed_path_length: u16,
     /// The link's target.
     pub link: SymlinkReparse<'a>,
@@ -149,10 +150,10 @@ impl<'a> SymlinkError<'a> {
     /// Appends the error data to `out`.
     ///
     /// # Errors
-    /// `Unencodable` when the names are too long.
+    /// `Unencodable` if the names are too long.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), WireError> {
         let data_len = fit_u16(self.link.len(), "symbolic link names")?;
-        // SymLinkLength counts the bytes after it: two tags, two 16-bit fields, the data.
+        // SymLinkLength counts the bytes that follow it: two tags, two 16-bit fields, the data.
         (u32::from(data_len) + 12).put(out);
         SYMLINK_ERROR_TAG.put(out);
         ReparseTag::SYMLINK.put(out);

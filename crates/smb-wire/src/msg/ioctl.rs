@@ -19,11 +19,11 @@ open_enum! {
         PIPE_TRANSCEIVE = 0x0011_C017,
         /// Server-side copy.
         SRV_COPYCHUNK = 0x0014_40F2,
-        /// Server-side copy to a handle without read access.
+        /// Server-side copy; the target handle needs no read access.
         SRV_COPYCHUNK_WRITE = 0x0014_80F2,
         /// Snapshots.
         SRV_ENUMERATE_SNAPSHOTS = 0x0014_4064,
-        /// Key of a source of server-side copies.
+        /// Key for the source of server-side copies.
         SRV_REQUEST_RESUME_KEY = 0x0014_0078,
         /// Branch cache hashes.
         SRV_READ_HASH = 0x0014_41BB,
@@ -45,7 +45,7 @@ open_enum! {
         SET_SPARSE = 0x0009_00C4,
         /// Zero a range.
         SET_ZERO_DATA = 0x0009_80C8,
-        /// Which ranges have storage.
+        /// Query the allocated ranges.
         QUERY_ALLOCATED_RANGES = 0x0009_40CF,
         /// Object identifier, created if missing.
         CREATE_OR_GET_OBJECT_ID = 0x0009_00C0,
@@ -71,7 +71,7 @@ open_enum! {
         OFFLOAD_READ = 0x0009_4264,
         /// Offloaded write.
         OFFLOAD_WRITE = 0x0009_8268,
-        /// Where a file's extents are.
+        /// Location of a file's extents.
         GET_RETRIEVAL_POINTERS = 0x0009_0073,
         /// Regions of a file and their use.
         QUERY_FILE_REGIONS = 0x0009_0284,
@@ -103,11 +103,11 @@ pub struct IoctlRequest<'a> {
     pub file_id: FileId,
     /// The input.
     pub input: &'a [u8],
-    /// Most input bytes that the response may carry.
+    /// Maximum number of input bytes in the response.
     pub max_input_response: u32,
-    /// Unused by requests; kept for the few peers that send something.
+    /// Unused in requests; kept for the few peers that send data.
     pub output: &'a [u8],
-    /// Most output bytes that the response may carry.
+    /// Maximum number of output bytes in the response.
     pub max_output_response: u32,
     /// Flags.
     pub flags: IoctlFlags,
@@ -162,7 +162,7 @@ pub struct IoctlResponse<'a> {
     pub ctl_code: FsctlCode,
     /// The open, or [`FileId::NONE`].
     pub file_id: FileId,
-    /// Input that is returned; usually empty.
+    /// Returned input; usually empty.
     pub input: &'a [u8],
     /// The output.
     pub output: &'a [u8],
@@ -191,7 +191,7 @@ impl IoctlResponse<'_> {
     }
 }
 
-/// Where OutputCount is in the response's body.
+/// Offset of OutputCount in the response's body.
 const RESPONSE_OUTPUT_COUNT: usize = 36;
 
 impl<'a> Decode<'a> for IoctlResponse<'a> {
@@ -229,7 +229,7 @@ impl Encode for IoctlResponse<'_> {
     }
 }
 
-/// Where input and output go: input right behind the fixed part, output 8-byte aligned behind it
+/// Position of input and output: the input follows the fixed part, and the output follows the input, 8-byte aligned
 /// (MS-SMB2 2.2.32).
 struct Parts {
     input_at: u32,
@@ -240,8 +240,8 @@ struct Parts {
 
 impl Parts {
     fn new(at: usize, input: &[u8], output: &[u8]) -> Result<Self, WireError> {
-        // An empty output has the offset of the input, as Windows writes it, and never an offset behind the message's
-        // end.
+        // An empty output has the offset of the input, as in Windows, so its offset never exceeds the message's
+        // length.
         let output_at = if output.is_empty() { at } else { (at + input.len()).next_multiple_of(8) };
         Ok(Self {
             input_at: fit_u32(at, "IOCTL input")?,

@@ -4,7 +4,7 @@ use crate::cursor::{Field, Reader, fit_u16};
 use crate::macros::{fixed_message, flag_set, record, record_list};
 use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
 
-/// Locks in one request at most; MS-SMB2 names no bound, Windows refuses more than a message holds.
+/// Maximum number of locks in one request. MS-SMB2 has no limit; Windows refuses more than fit into a message.
 pub const MAX_LOCKS: usize = 64 * 1024 / LockElement::LEN;
 
 flag_set! {
@@ -16,7 +16,7 @@ flag_set! {
         const EXCLUSIVE_LOCK = 2;
         /// Unlock.
         const UNLOCK = 4;
-        /// Fail rather than wait.
+        /// Fail instead of waiting.
         const FAIL_IMMEDIATELY = 0x10;
     }
 }
@@ -24,11 +24,11 @@ flag_set! {
 record! {
     /// SMB2_LOCK_ELEMENT (MS-SMB2 2.2.26.1).
     pub struct LockElement [24] {
-        /// First byte.
+        /// Offset of the first byte.
         pub offset: u64,
-        /// Bytes; may be 0.
+        /// Length in bytes; may be 0.
         pub length: u64,
-        /// Lock or unlock, and how.
+        /// Lock or unlock, and the kind of lock.
         pub flags: LockFlags => pad 4,
     }
 }
@@ -45,7 +45,7 @@ pub struct LockRequest<'a> {
     pub lock_sequence: u32,
     /// The open.
     pub file_id: FileId,
-    /// At least one.
+    /// The locks; at least one.
     pub locks: LockElements<'a>,
 }
 

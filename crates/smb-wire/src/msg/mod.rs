@@ -57,19 +57,19 @@ pub use write::{WriteFlags, WriteRequest, WriteResponse};
 use crate::cursor::{fit_u16, fit_u32};
 use crate::{MessageBuilder, WireError};
 
-/// Offset (16 bits on most commands) and length of a variable part that is about to be appended; an empty one has
-/// the offset where it would be, as Windows writes it.
+/// Offset (16 bits in most commands) and length of a variable part that is appended next. An empty part gets the
+/// offset that it would have, as in Windows.
 fn part16(at: usize, bytes: &[u8], what: &'static str) -> Result<(u16, u16), WireError> {
     Ok((fit_u16(at, what)?, fit_u16(bytes.len(), what)?))
 }
 
-/// As `part16` with a 32-bit length.
+/// `part16` with a 32-bit length.
 fn part32(at: usize, bytes: &[u8], what: &'static str) -> Result<(u16, u32), WireError> {
     Ok((fit_u16(at, what)?, fit_u32(bytes.len(), what)?))
 }
 
-/// Appends a request's variable part. An odd StructureSize implies at least one byte of it, and some servers check
-/// that: an empty part is one zero byte.
+/// Appends a request's variable part. An odd StructureSize implies at least one byte, and some servers check that:
+/// so an empty part is encoded as one zero byte.
 fn put_request_part(m: &mut MessageBuilder<'_>, bytes: &[u8]) {
     if bytes.is_empty() {
         m.out().push(0);

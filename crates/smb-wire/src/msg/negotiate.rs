@@ -6,7 +6,7 @@ use crate::cursor::{Field, Reader, fit_u16, fit_u32, patch_u32};
 use crate::macros::{flag_set, open_enum};
 use crate::{Decode, Encode, FileTime, Guid, MessageBuilder, WireError};
 
-/// Dialects in one request at most; there are five, and further ones may come.
+/// Maximum number of dialects in one request; five exist.
 pub const MAX_DIALECTS: usize = 64;
 
 open_enum! {
@@ -22,7 +22,7 @@ open_enum! {
         SMB_3_0_2 = 0x0302,
         /// SMB 3.1.1.
         SMB_3_1_1 = 0x0311,
-        /// Answer to "SMB 2.???" in an SMB1 negotiate: a second negotiate follows.
+        /// Response to "SMB 2.???" in an SMB1 negotiate: a second negotiate follows.
         WILDCARD = 0x02FF,
     }
 }
@@ -52,13 +52,13 @@ flag_set! {
 }
 
 flag_set! {
-    /// Capabilities of NEGOTIATE (the client's from SMB 3.0 on).
+    /// Capabilities of NEGOTIATE (of the client: from SMB 3.0 on).
     pub struct Capabilities: u32 {
         /// DFS.
         const DFS = 0x01;
         /// Leases.
         const LEASING = 0x02;
-        /// Requests of more than one credit.
+        /// Requests with a charge of more than one credit.
         const LARGE_MTU = 0x04;
         /// Several channels in one session.
         const MULTI_CHANNEL = 0x08;
@@ -73,7 +73,7 @@ flag_set! {
     }
 }
 
-/// The dialects of a request: as many 16-bit values as fill the slice.
+/// The dialects of a request, encoded as 16-bit values.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Dialects<'a>(&'a [u8]);
 
@@ -81,7 +81,7 @@ impl<'a> Dialects<'a> {
     /// Wraps little-endian values.
     ///
     /// # Errors
-    /// `Malformed` when the length is odd.
+    /// `Malformed` if the length is odd.
     pub const fn from_bytes(bytes: &'a [u8]) -> Result<Self, WireError> {
         if bytes.len().is_multiple_of(2) { Ok(Self(bytes)) } else { Err(WireError::malformed("dialects")) }
     }
@@ -96,12 +96,12 @@ impl<'a> Dialects<'a> {
         self.iter().any(|d| d == dialect)
     }
 
-    /// How many are offered.
+    /// Number of offered dialects.
     pub const fn len(self) -> usize {
         self.0.len() / 2
     }
 
-    /// Whether none is offered.
+    /// Whether no dialect is offered.
     pub const fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -127,9 +127,9 @@ pub struct NegotiateRequest<'a> {
     pub capabilities: Capabilities,
     /// The client's identifier.
     pub client_guid: Guid,
-    /// The dialects offered.
+    /// The offered dialects.
     pub dialects: Dialects<'a>,
-    /// The contexts; there are some only if the dialects contain 3.1.1 (before that, the field is a reserved time).
+    /// The contexts; only if the dialects contain 3.1.1 (otherwise the field is a reserved time).
     pub contexts: NegotiateContexts<'a>,
 }
 
@@ -170,7 +170,7 @@ fn contexts_at<'a>(
     let Some(len) = msg.len().checked_sub(offset).filter(|&len| len > 0) else {
         return Err(WireError::Truncated { what: WHAT, need: offset.saturating_add(1), have: msg.len() });
     };
-    // MS-SMB2 2.2.3: the first context is 8-byte aligned; any other offset is refused.
+    // MS-SMB2 2.2.3: the first context must be 8-byte aligned.
     if !offset.is_multiple_of(8) {
         return Err(WireError::malformed(WHAT));
     }
@@ -217,25 +217,25 @@ fn put_contexts(
 pub struct NegotiateResponse<'a> {
     /// The server's signing mode.
     pub security_mode: SecurityMode,
-    /// The dialect chosen.
+    /// The chosen dialect.
     pub dialect: Dialect,
     /// The server's identifier.
     pub server_guid: Guid,
     /// The server's capabilities.
     pub capabilities: Capabilities,
-    /// Largest buffer of QUERY_INFO, QUERY_DIRECTORY, SET_INFO, CHANGE_NOTIFY and IOCTL, in bytes.
+    /// Maximum buffer of QUERY_INFO, QUERY_DIRECTORY, SET_INFO, CHANGE_NOTIFY and IOCTL, in bytes.
     pub max_transact_size: u32,
-    /// Largest READ in bytes.
+    /// Maximum READ size in bytes.
     pub max_read_size: u32,
-    /// Largest WRITE in bytes.
+    /// Maximum WRITE size in bytes.
     pub max_write_size: u32,
     /// The server's time.
     pub system_time: FileTime,
-    /// When the server started; 0 when that is not given.
+    /// When the server started; 0 if not disclosed.
     pub server_start_time: FileTime,
     /// The GSS token.
     pub security_buffer: &'a [u8],
-    /// With dialect 3.1.1 only.
+    /// The contexts; only with dialect 3.1.1.
     pub contexts: NegotiateContexts<'a>,
 }
 

@@ -7,7 +7,7 @@ use crate::{Decode, Encode, FileId, MessageBuilder, WireError};
 flag_set! {
     /// Flags of CHANGE_NOTIFY.
     pub struct ChangeNotifyFlags: u16 {
-        /// The whole tree.
+        /// Watch the whole subtree.
         const WATCH_TREE = 1;
     }
 }
@@ -47,7 +47,7 @@ fixed_message! {
     pub struct ChangeNotifyRequest [32, "CHANGE_NOTIFY request"] {
         /// Flags.
         pub flags: ChangeNotifyFlags,
-        /// Most bytes that the response may carry.
+        /// Maximum length of the response data in bytes.
         pub output_buffer_length: u32,
         /// The open directory.
         pub file_id: FileId,

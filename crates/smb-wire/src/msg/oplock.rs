@@ -1,5 +1,5 @@
-//! OPLOCK_BREAK: notifications, acknowledgments and responses for oplocks (MS-SMB2 2.2.23.1, 2.2.24.1, 2.2.25.1) and
-//! for leases (2.2.23.2, 2.2.24.2, 2.2.25.2). The StructureSize distinguishes them.
+//! OPLOCK_BREAK: notifications, acknowledgments and responses for oplocks (MS-SMB2 2.2.23.1, 2.2.24.1, 2.2.25.1)
+//! and for leases (2.2.23.2, 2.2.24.2, 2.2.25.2). StructureSize distinguishes them.
 
 use super::OplockLevel;
 use crate::cursor::Reader;
@@ -30,7 +30,7 @@ flag_set! {
 pub type LeaseKey = Guid;
 
 fixed_message! {
-    /// Oplock break notification, acknowledgment and response: one layout, three directions.
+    /// Oplock break notification, acknowledgment and response, which have the same layout.
     pub struct OplockBreak [24, "oplock break"] {
         /// The new level of the oplock.
         pub oplock_level: OplockLevel => pad 5,
@@ -62,7 +62,7 @@ fixed_message! {
 }
 
 fixed_message! {
-    /// Lease break acknowledgment (MS-SMB2 2.2.24.2) and response (2.2.25.2): one layout.
+    /// Lease break acknowledgment (MS-SMB2 2.2.24.2) and response (2.2.25.2), which have the same layout.
     pub struct LeaseBreakAcknowledgment [36, "lease break acknowledgment", pad 2] {
         /// Reserved.
         pub flags: LeaseBreakFlags,
@@ -75,7 +75,7 @@ fixed_message! {
     }
 }
 
-/// Whether an OPLOCK_BREAK message is about a lease: its StructureSize is that of [`LeaseBreakNotification`] or of
+/// Whether an OPLOCK_BREAK message concerns a lease: its StructureSize is that of [`LeaseBreakNotification`] or of
 /// [`LeaseBreakAcknowledgment`], not that of [`OplockBreak`].
 ///
 /// # Errors

@@ -9,13 +9,13 @@ use crate::{Decode, Encode, FileId, MessageBuilder, Utf16Le, WireError};
 flag_set! {
     /// Flags of QUERY_DIRECTORY.
     pub struct QueryDirectoryFlags: u8 {
-        /// Start again.
+        /// Restart the scan.
         const RESTART_SCANS = 0x01;
-        /// One entry.
+        /// Return one entry.
         const RETURN_SINGLE_ENTRY = 0x02;
         /// Start at `file_index`.
         const INDEX_SPECIFIED = 0x04;
-        /// Start again with a new pattern.
+        /// Restart the scan with a new pattern.
         const REOPEN = 0x10;
     }
 }
@@ -27,13 +27,13 @@ pub struct QueryDirectoryRequest<'a> {
     pub info_class: u8,
     /// Flags.
     pub flags: QueryDirectoryFlags,
-    /// Where to start, with INDEX_SPECIFIED.
+    /// Where to start, if INDEX_SPECIFIED is set.
     pub file_index: u32,
     /// The open directory.
     pub file_id: FileId,
     /// The search pattern.
     pub pattern: Utf16Le<'a>,
-    /// Most bytes that the response may carry.
+    /// Maximum length of the response data in bytes.
     pub output_buffer_length: u32,
 }
 

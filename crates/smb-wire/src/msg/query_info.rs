@@ -36,7 +36,7 @@ flag_set! {
         const ATTRIBUTE = 0x0000_0020;
         /// Central access policy.
         const SCOPE = 0x0000_0040;
-        /// Everything, for backup.
+        /// All parts, for backup.
         const BACKUP = 0x0001_0000;
     }
 }
@@ -44,11 +44,11 @@ flag_set! {
 flag_set! {
     /// Flags of QUERY_INFO, for extended attributes.
     pub struct QueryInfoFlags: u32 {
-        /// Start again.
+        /// Restart the scan.
         const RESTART_SCAN = 1;
-        /// One entry.
+        /// Return one entry.
         const RETURN_SINGLE_ENTRY = 2;
-        /// Start at the index given.
+        /// Start at the given index.
         const INDEX_SPECIFIED = 4;
     }
 }
@@ -60,15 +60,15 @@ pub struct QueryInfoRequest<'a> {
     pub info_type: InfoType,
     /// The information class of that type: [`crate::fscc::FileInfoClass`], [`crate::fscc::FsInfoClass`].
     pub info_class: u8,
-    /// Most bytes that the response may carry.
+    /// Maximum length of the response data in bytes.
     pub output_buffer_length: u32,
-    /// With `InfoType::SECURITY`: which parts; with extended attributes: the index.
+    /// For `InfoType::SECURITY`: the requested parts. For extended attributes: the index.
     pub additional_information: SecurityInformation,
     /// Flags.
     pub flags: QueryInfoFlags,
     /// The open.
     pub file_id: FileId,
-    /// For quotas and extended attributes: which ones.
+    /// The requested quotas or extended attributes.
     pub input: &'a [u8],
 }
 
@@ -117,17 +117,17 @@ impl Encode for QueryInfoRequest<'_> {
 }
 
 record! {
-    /// SMB2_QUERY_QUOTA_INFO (MS-SMB2 2.2.37.1), in front of a SID or a list of SIDs.
+    /// SMB2_QUERY_QUOTA_INFO (MS-SMB2 2.2.37.1), followed by a SID or a list of SIDs.
     pub struct QueryQuotaInfo [16] {
-        /// One entry is wanted.
+        /// Return one entry.
         pub return_single: bool,
-        /// Start again.
+        /// Restart the scan.
         pub restart_scan: bool => pad 2,
-        /// Bytes of a list of FILE_GET_QUOTA_INFORMATION.
+        /// Length in bytes of the list of FILE_GET_QUOTA_INFORMATION.
         pub sid_list_length: u32,
-        /// Bytes of the SID to start at.
+        /// Length in bytes of the SID to start at.
         pub start_sid_length: u32,
-        /// Where that SID is behind this structure.
+        /// Offset of that SID after this structure.
         pub start_sid_offset: u32,
     }
 }
@@ -142,7 +142,7 @@ pub struct QueryInfoResponse<'a> {
 const RESPONSE: &str = "QUERY_INFO response";
 
 impl QueryInfoResponse<'_> {
-    /// Encodes a response whose buffer `fill` appends in place; a buffer of 64 KiB is then written once.
+    /// Encodes a response whose buffer `fill` appends in place, without a copy of the buffer.
     ///
     /// # Errors
     /// The error of `fill`, or `Unencodable`.
@@ -166,7 +166,7 @@ impl Encode for QueryInfoResponse<'_> {
     }
 }
 
-/// The body that QUERY_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY responses share: OutputBufferOffset (u16),
+/// The common body of QUERY_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY responses: OutputBufferOffset (u16),
 /// OutputBufferLength (u32), the buffer.
 pub(super) fn output<'a>(msg: &'a [u8], what: &'static str) -> Result<&'a [u8], WireError> {
     let mut r = Reader::body(msg, what, 9)?;

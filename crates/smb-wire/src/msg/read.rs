@@ -1,4 +1,4 @@
-//! READ (MS-SMB2 2.2.19, 2.2.20). The payload stays outside: see [`ReadResponse`].
+//! READ (MS-SMB2 2.2.19, 2.2.20). The payload is not part of the structures: see [`ReadResponse`].
 
 use super::{part16, put_request_part};
 use crate::cursor::{Field, Reader};
@@ -32,23 +32,23 @@ flag_set! {
 /// READ request (MS-SMB2 2.2.19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadRequest<'a> {
-    /// The offset that the client prefers for the data in the response, in bytes from the header.
+    /// Offset that the client prefers for the data in the response, in bytes from the header.
     pub padding: u8,
     /// Flags.
     pub flags: ReadFlags,
-    /// Bytes wanted.
+    /// Requested length in bytes.
     pub length: u32,
     /// Offset in the file, in bytes.
     pub offset: u64,
     /// The open.
     pub file_id: FileId,
-    /// Fewer bytes than this are an error.
+    /// The read fails if fewer bytes than this are available.
     pub minimum_count: u32,
     /// How the payload is transferred.
     pub channel: Channel,
-    /// Bytes that later reads will request; a hint.
+    /// Number of bytes that later reads will request; a hint.
     pub remaining_bytes: u32,
-    /// Buffer descriptors ([`crate::smbd`]) when `channel` is one of RDMA; empty else.
+    /// Buffer descriptors ([`crate::smbd`]) if `channel` is an RDMA channel; otherwise empty.
     pub channel_info: &'a [u8],
 }
 
@@ -80,7 +80,7 @@ impl<'a> Decode<'a> for ReadRequest<'a> {
     }
 }
 
-/// MS-SMB2 2.2.19, 2.2.21: without a channel the two fields are ignored on receipt.
+/// MS-SMB2 2.2.19, 2.2.21: the receiver ignores the two fields if there is no channel.
 pub(super) fn channel_info<'a>(
     r: &Reader<'a>,
     channel: Channel,
@@ -117,33 +117,33 @@ impl Encode for ReadRequest<'_> {
 flag_set! {
     /// Flags of a READ response (SMB 3.1.1; reserved before).
     pub struct ReadResponseFlags: u32 {
-        /// The data went by RDMA with a transform.
+        /// The data was transformed and transferred by RDMA.
         const RDMA_TRANSFORM = 1;
     }
 }
 
-/// The head of a READ response (MS-SMB2 2.2.20): everything in front of the payload.
+/// The head of a READ response (MS-SMB2 2.2.20): all bytes before the payload.
 ///
-/// Encoding writes [`ReadResponse::HEAD_LEN`] bytes, header included, and the caller attaches `data_length` bytes
-/// of payload, by appending to the builder's buffer or by sending them behind it. Decoding needs the head only;
-/// [`ReadResponse::data`] then finds the payload where it is part of the message.
+/// Encoding writes [`ReadResponse::HEAD_LEN`] bytes, including the header. The caller adds `data_length` bytes of
+/// payload: it appends them to the builder's buffer or sends them after it. Decoding needs only the head;
+/// [`ReadResponse::data`] then returns the payload if it is part of the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReadResponse {
-    /// Where the payload starts, in bytes from the header; 0 when it went by RDMA.
+    /// Offset of the payload from the header, in bytes; meaningless if `data_length` is 0.
     pub data_offset: u8,
-    /// Bytes of payload in the message.
+    /// Length of the payload in the message, in bytes.
     pub data_length: u32,
-    /// Bytes of payload that went by RDMA.
+    /// Length of the payload transferred by RDMA, in bytes.
     pub data_remaining: u32,
     /// Flags.
     pub flags: ReadResponseFlags,
 }
 
 impl ReadResponse {
-    /// Bytes of header and fixed part.
+    /// Length of header and fixed part in bytes.
     pub const HEAD_LEN: usize = HEADER_LEN + 16;
 
-    /// The head for `data_length` bytes of payload that follow it at once.
+    /// The head for `data_length` bytes of payload that follow immediately.
     pub const fn inline(data_length: u32) -> Self {
         Self {
             data_offset: Self::HEAD_LEN as u8,
@@ -153,7 +153,7 @@ impl ReadResponse {
         }
     }
 
-    /// The response when `length` bytes went by RDMA (MS-SMB2 3.3.5.12).
+    /// The response if `length` bytes were transferred by RDMA (MS-SMB2 3.3.5.12).
     pub const fn rdma(length: u32) -> Self {
         Self {
             data_offset: Self::HEAD_LEN as u8,
@@ -163,10 +163,10 @@ impl ReadResponse {
         }
     }
 
-    /// The payload inside `msg`.
+    /// Returns the payload in `msg`.
     ///
     /// # Errors
-    /// `Truncated` or `Malformed` when it is not there.
+    /// `Truncated` or `Malformed` if it is not within `msg`.
     pub fn data<'a>(&self, msg: &'a [u8]) -> Result<&'a [u8], WireError> {
         super::write::payload(msg, self.data_offset.into(), self.data_length, Self::HEAD_LEN, "READ data")
     }

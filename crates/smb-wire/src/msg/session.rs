@@ -30,13 +30,13 @@ flag_set! {
 pub struct SessionSetupRequest<'a> {
     /// Flags.
     pub flags: SessionSetupFlags,
-    /// The client's signing mode, one byte on the wire here.
+    /// The client's signing mode; one byte on the wire in this message.
     pub security_mode: SecurityMode,
-    /// The client's capabilities; only DFS has a meaning.
+    /// The client's capabilities; only DFS is significant.
     pub capabilities: Capabilities,
     /// Reserved by the specification.
     pub channel: u32,
-    /// A session that the client had before it lost its connection.
+    /// The client's previous session, which lost its connection.
     pub previous_session_id: u64,
     /// The GSS token.
     pub security_buffer: &'a [u8],

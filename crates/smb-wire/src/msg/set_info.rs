@@ -12,7 +12,7 @@ pub struct SetInfoRequest<'a> {
     pub info_type: InfoType,
     /// The information class of that type: [`crate::fscc::FileInfoClass`], [`crate::fscc::FsInfoClass`].
     pub info_class: u8,
-    /// With `InfoType::SECURITY`: which parts of the descriptor to set.
+    /// For `InfoType::SECURITY`: the parts of the descriptor to set.
     pub additional_information: SecurityInformation,
     /// The open.
     pub file_id: FileId,

@@ -30,7 +30,7 @@ open_enum! {
 }
 
 flag_set! {
-    /// ShareFlags of a TREE_CONNECT response. The two bits of [`ShareFlags::CACHING_MASK`] are a number.
+    /// ShareFlags of a TREE_CONNECT response. The two bits of [`ShareFlags::CACHING_MASK`] form a number.
     pub struct ShareFlags: u32 {
         /// The share is in a DFS namespace.
         const DFS = 0x0000_0001;
@@ -42,15 +42,15 @@ flag_set! {
         const VDO_CACHING = 0x0000_0020;
         /// Offline caching: manual 0x00, automatic 0x10, VDO 0x20, none 0x30.
         const CACHING_MASK = 0x0000_0030;
-        /// Opens of all deny modes are mapped.
+        /// Exclusive opens that deny reads are not allowed.
         const RESTRICT_EXCLUSIVE_OPENS = 0x0000_0100;
-        /// Delete sharing is forced.
+        /// Opens that deny deletion are not allowed.
         const FORCE_SHARED_DELETE = 0x0000_0200;
         /// Name caching is allowed.
         const ALLOW_NAMESPACE_CACHING = 0x0000_0400;
-        /// Entries that the user cannot reach are hidden.
+        /// Entries that the user cannot access are hidden.
         const ACCESS_BASED_DIRECTORY_ENUM = 0x0000_0800;
-        /// No exclusive oplocks here.
+        /// Exclusive oplocks are not granted.
         const FORCE_LEVELII_OPLOCK = 0x0000_1000;
         /// Branch cache hashes.
         const ENABLE_HASH_V1 = 0x0000_2000;
@@ -80,7 +80,7 @@ flag_set! {
         const CLUSTER = 0x0000_0040;
         /// Asymmetric.
         const ASYMMETRIC = 0x0000_0080;
-        /// The share may redirect to its owner.
+        /// The share may redirect clients to its owner.
         const REDIRECT_TO_OWNER = 0x0000_0100;
     }
 }
@@ -99,14 +99,14 @@ pub struct TreeConnectContexts<'a> {
 pub struct TreeConnectRequest<'a> {
     /// Flags; reserved before SMB 3.1.1. EXTENSION_PRESENT also determines whether `encode` writes the extension.
     pub flags: TreeConnectFlags,
-    /// `\\server\share`.
+    /// Path of the form `\\server\share`.
     pub path: Utf16Le<'a>,
-    /// With EXTENSION_PRESENT only.
+    /// Contexts; only with EXTENSION_PRESENT.
     pub contexts: TreeConnectContexts<'a>,
 }
 
 const REQUEST: &str = "TREE_CONNECT request";
-/// ContextOffset, ContextCount and ten reserved bytes, in front of the path (MS-SMB2 2.2.9.1).
+/// Length of ContextOffset, ContextCount and ten reserved bytes, which precede the path (MS-SMB2 2.2.9.1).
 const EXTENSION_LEN: usize = 16;
 
 impl<'a> Decode<'a> for TreeConnectRequest<'a> {

@@ -1,4 +1,4 @@
-//! WRITE (MS-SMB2 2.2.21, 2.2.22). The payload stays outside: see [`WriteRequest`].
+//! WRITE (MS-SMB2 2.2.21, 2.2.22). The payload is not part of the structures: see [`WriteRequest`].
 
 use super::Channel;
 use super::read::channel_info;
@@ -11,21 +11,21 @@ flag_set! {
     pub struct WriteFlags: u32 {
         /// Write through to stable storage (SMB 2.1 on).
         const WRITE_THROUGH = 1;
-        /// No caching below (SMB 3.0.2 on).
+        /// The server must not cache (SMB 3.0.2 on).
         const UNBUFFERED = 2;
     }
 }
 
-/// The head of a WRITE request (MS-SMB2 2.2.21): everything in front of the payload.
+/// The head of a WRITE request (MS-SMB2 2.2.21): all bytes before the payload.
 ///
 /// Decoding needs the first [`WriteRequest::HEAD_LEN`] bytes of the message, and the channel information if there
-/// is a channel; the payload may lie in another buffer. Encoding writes the head and the channel information; the
-/// caller attaches `length` bytes at `data_offset`, which for the usual request is right behind.
+/// is a channel; the payload may be in another buffer. Encoding writes the head and the channel information. The
+/// caller adds `length` bytes at `data_offset`, which usually directly follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteRequest<'a> {
-    /// Where the payload starts, in bytes from the header.
+    /// Offset of the payload from the header, in bytes.
     pub data_offset: u16,
-    /// Bytes of payload in the message; 0 when it goes by RDMA.
+    /// Length of the payload in the message, in bytes; 0 if it is transferred by RDMA.
     pub length: u32,
     /// Offset in the file, in bytes.
     pub offset: u64,
@@ -33,28 +33,28 @@ pub struct WriteRequest<'a> {
     pub file_id: FileId,
     /// How the payload is transferred.
     pub channel: Channel,
-    /// Bytes that go by RDMA; a hint without a channel.
+    /// Number of bytes transferred by RDMA; a hint if there is no channel.
     pub remaining_bytes: u32,
-    /// Buffer descriptors ([`crate::smbd`]) when `channel` is one of RDMA; empty else.
+    /// Buffer descriptors ([`crate::smbd`]) if `channel` is an RDMA channel; otherwise empty.
     pub channel_info: &'a [u8],
     /// Flags.
     pub flags: WriteFlags,
 }
 
 impl WriteRequest<'_> {
-    /// Bytes of header and fixed part.
+    /// Length of header and fixed part in bytes.
     pub const HEAD_LEN: usize = HEADER_LEN + 48;
 
-    /// The payload inside `msg`.
+    /// Returns the payload in `msg`.
     ///
     /// # Errors
-    /// `Truncated` or `Malformed` when it is not there.
+    /// `Truncated` or `Malformed` if it is not within `msg`.
     pub fn data<'m>(&self, msg: &'m [u8]) -> Result<&'m [u8], WireError> {
         payload(msg, self.data_offset, self.length, Self::HEAD_LEN, "WRITE data")
     }
 }
 
-/// A payload at `offset`, not before `head`.
+/// Returns the payload at `offset`, which must not be before `head`.
 pub(super) fn payload<'m>(
     msg: &'m [u8],
     offset: u16,
@@ -120,7 +120,7 @@ impl Encode for WriteRequest<'_> {
 /// WRITE response (MS-SMB2 2.2.22).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteResponse {
-    /// Bytes written.
+    /// Number of bytes written.
     pub count: u32,
     /// Reserved by the specification.
     pub remaining: u32,

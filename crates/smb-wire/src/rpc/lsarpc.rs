@@ -1,4 +1,5 @@
-//! lsarpc (MS-LSAT, MS-LSAD): opening the policy, names of SIDs and back, the machine's domains, the caller's name.
+//! lsarpc (MS-LSAT, MS-LSAD): opening the policy, translating between SIDs and names, the machine's domains, the
+//! caller's name.
 
 use super::ndr::{NdrReader, NdrWriter};
 use super::{ContextHandle, SidNameUse};
@@ -30,27 +31,27 @@ pub const OP_LOOKUP_SIDS_2: u16 = 57;
 pub const OP_LOOKUP_NAMES_2: u16 = 58;
 /// LsarLookupNames3 (MS-LSAT 3.1.4.6).
 pub const OP_LOOKUP_NAMES_3: u16 = 68;
-/// LsarLookupSids3 (MS-LSAT 3.1.4.9): of domain controllers.
+/// LsarLookupSids3 (MS-LSAT 3.1.4.9): only on domain controllers.
 pub const OP_LOOKUP_SIDS_3: u16 = 76;
-/// LsarLookupNames4 (MS-LSAT 3.1.4.5): of domain controllers.
+/// LsarLookupNames4 (MS-LSAT 3.1.4.5): only on domain controllers.
 pub const OP_LOOKUP_NAMES_4: u16 = 77;
 
-/// SIDs in one call at most (MS-LSAT 2.2.18).
+/// Maximum number of SIDs in one call (MS-LSAT 2.2.18).
 pub const MAX_SIDS: usize = 20_480;
-/// Names in one call at most (MS-LSAT 3.1.4.5).
+/// Maximum number of names in one call (MS-LSAT 3.1.4.5).
 pub const MAX_NAMES: usize = 1000;
 
-/// LsapLookupWksta (MS-LSAT 2.2.16): a lookup in all sources of this machine.
+/// LsapLookupWksta (MS-LSAT 2.2.16): look up in all sources of this machine.
 pub const LOOKUP_WORKSTATION: u16 = 1;
 
-/// A request, decoded. Names of servers, and fields that are ignored on input, are not kept.
+/// A decoded request. Server names and fields that are ignored on input are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// LsarClose.
     Close(ContextHandle),
     /// LsarOpenPolicy, LsarOpenPolicy2.
     OpenPolicy {
-        /// Access wanted.
+        /// Requested access.
         desired_access: u32,
     },
     /// LsarQueryInformationPolicy, LsarQueryInformationPolicy2.
@@ -64,7 +65,7 @@ pub enum Request<'a> {
     EnumerateAccounts {
         /// The policy.
         policy: ContextHandle,
-        /// Accounts to skip.
+        /// Number of accounts to skip.
         resume: u32,
     },
     /// LsarLookupNames, 2 and 3.
@@ -87,12 +88,12 @@ pub enum Request<'a> {
     },
     /// LsarGetUserName.
     GetUserName {
-        /// The domain's name is requested too.
+        /// Whether the domain's name is requested too.
         with_domain: bool,
     },
     /// A call that only a domain controller executes.
     ControllerOnly,
-    /// An operation that is not implemented; answered with a fault.
+    /// An unimplemented operation; the server responds with a fault.
     Unknown(u16),
 }
 
@@ -147,7 +148,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// LSAPR_OBJECT_ATTRIBUTES (MS-LSAT 2.2.9): all of it is ignored, but the policy is below no directory and has no name.
+/// LSAPR_OBJECT_ATTRIBUTES (MS-LSAT 2.2.9): ignored, except that root directory, name and descriptor must be null.
 fn skip_object_attributes(r: &mut NdrReader<'_>) -> Result<(), WireError> {
     r.u32()?; // length
     let (root, name) = (r.pointer()?, r.pointer()?);
@@ -174,7 +175,7 @@ fn sid_enum_buffer(r: &mut NdrReader<'_>) -> Result<Vec<Sid>, WireError> {
     sid_pointers(r, count)
 }
 
-/// The conformant array behind such a buffer's pointer: its size again, pointers none of which is null, the SIDs.
+/// The conformant array of such a buffer: the repeated count, non-null pointers, the SIDs.
 pub(super) fn sid_pointers(r: &mut NdrReader<'_>, count: usize) -> Result<Vec<Sid>, WireError> {
     if r.u32()? as usize != count {
         return Err(WireError::malformed("SID count"));
@@ -226,33 +227,33 @@ fn skip_translated_sids(r: &mut NdrReader<'_>, opnum: u16) -> Result<(), WireErr
     (0..sids).try_for_each(|_| r.sid().map(|_| ()))
 }
 
-/// Appends the stub of an answer that is a handle and a status: of open calls and close.
+/// Appends a response stub that consists of a handle and a status: of open calls and close.
 pub fn put_handle(out: &mut Vec<u8>, handle: ContextHandle, status: NtStatus) {
     let mut w = NdrWriter::new(out);
     w.handle(handle);
     w.u32(status.0);
 }
 
-/// The information of LsarQueryInformationPolicy.
+/// The information that LsarQueryInformationPolicy returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyInformation<'a> {
     /// PolicyPrimaryDomainInformation (3), PolicyAccountDomainInformation (5), PolicyLocalAccountDomainInformation (14).
     Domain {
         /// NetBIOS name.
         name: &'a str,
-        /// The SID; none for a workgroup.
+        /// The SID; `None` for a workgroup.
         sid: Option<Sid>,
     },
     /// PolicyLsaServerRoleInformation (6).
     ServerRole(u16),
-    /// PolicyDnsDomainInformation (12, 13) of a machine that is in no domain.
+    /// PolicyDnsDomainInformation (12, 13) of a machine outside a domain.
     DnsDomain {
         /// The workgroup.
         name: &'a str,
     },
 }
 
-/// Appends the stub of an answer to LsarQueryInformationPolicy: the information of `class`, or the error.
+/// Appends the response stub of LsarQueryInformationPolicy: the information of `class`, or the error.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -274,7 +275,7 @@ pub fn put_policy_information(
                     w.sid(&sid);
                 }
             }
-            // Aligned as the largest arm of the union is (C706 14.3.8).
+            // Aligned as the largest arm of the union (C706 14.3.8).
             PolicyInformation::ServerRole(role) => w.u16_at_4(role),
             PolicyInformation::DnsDomain { name } => {
                 w.string_header(name)?;
@@ -290,7 +291,7 @@ pub fn put_policy_information(
     Ok(())
 }
 
-/// Appends the stub of an answer to LsarEnumerateAccounts.
+/// Appends the response stub of LsarEnumerateAccounts.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -302,7 +303,7 @@ pub fn put_accounts(out: &mut Vec<u8>, resume: u32, sids: &[Sid], status: NtStat
     Ok(())
 }
 
-/// A domain that answers refer to by its index (MS-LSAT 2.2.12).
+/// A domain that responses refer to by its index (MS-LSAT 2.2.12).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReferencedDomain<'a> {
     /// NetBIOS name.
@@ -311,29 +312,29 @@ pub struct ReferencedDomain<'a> {
     pub sid: Sid,
 }
 
-/// A SID's name (MS-LSAT 2.2.21).
+/// The name of a SID (MS-LSAT 2.2.21).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslatedName<'a> {
     /// The kind of name.
     pub usage: SidNameUse,
-    /// Its name.
+    /// The name.
     pub name: &'a str,
-    /// Its domain, if one is known.
+    /// Index of its domain; `None` if unknown.
     pub domain: Option<u32>,
 }
 
-/// A name's SID (MS-LSAT 2.2.25).
+/// The SID of a name (MS-LSAT 2.2.25).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TranslatedSid {
     /// The kind of name.
     pub usage: SidNameUse,
-    /// Its SID, if there is one.
+    /// The SID; `None` if there is none.
     pub sid: Option<Sid>,
-    /// Its domain, if one is known.
+    /// Index of its domain; `None` if unknown.
     pub domain: Option<u32>,
 }
 
-/// DomainIndex: -1 for none.
+/// DomainIndex; -1 if there is none.
 fn domain_index(domain: Option<u32>) -> u32 {
     domain.unwrap_or(u32::MAX)
 }
@@ -359,7 +360,7 @@ fn put_domains(w: &mut NdrWriter<'_>, domains: &[ReferencedDomain<'_>]) -> Resul
     })
 }
 
-/// Appends the stub of an answer to LsarLookupSids or LsarLookupSids2.
+/// Appends the response stub of LsarLookupSids or LsarLookupSids2.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -392,7 +393,7 @@ pub fn put_lookup_sids(
     Ok(())
 }
 
-/// Appends the stub of an answer to LsarLookupNames, 2 or 3.
+/// Appends the response stub of LsarLookupNames, 2 or 3.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -439,7 +440,7 @@ fn relative_id(sid: &TranslatedSid) -> u32 {
     }
 }
 
-/// Appends the stub of an answer to LsarGetUserName.
+/// Appends the response stub of LsarGetUserName.
 ///
 /// # Errors
 /// `Unencodable`.

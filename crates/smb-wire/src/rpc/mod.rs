@@ -1,8 +1,8 @@
-//! DCE/RPC over named pipes (MS-RPCE, C706): the part that clients of a file server need.
+//! DCE/RPC over named pipes (MS-RPCE, C706), limited to what clients of a file server need.
 //!
-//! A pipe's bytes are PDUs ([`pdu`]); a request's stub is NDR ([`ndr`]), 32-bit, little-endian. The interfaces are
-//! [`srvsvc`] and [`wkssvc`] (shares, sessions, the machine), [`lsarpc`] (names of SIDs) and [`samr`] (accounts). No call
-//! here is authenticated at the RPC level: the SMB session is.
+//! A pipe carries PDUs ([`pdu`]); a request's stub is NDR ([`ndr`]), 32-bit, little-endian. The interfaces are
+//! [`srvsvc`] and [`wkssvc`] (shares, sessions, the machine), [`lsarpc`] (translation of SIDs) and [`samr`]
+//! (accounts). No call is authenticated at the RPC level; the SMB session authenticates the client.
 
 pub mod lsarpc;
 pub mod ndr;
@@ -31,7 +31,7 @@ impl SyntaxId {
         [0x04, 0x5D, 0x88, 0x8A, 0xEB, 0x1C, 0xC9, 0x11, 0x9F, 0xE8, 0x08, 0x00, 0x2B, 0x10, 0x48, 0x60],
         2,
     );
-    /// NDR, 64 bits: 71710533-beba-4937-8319-b5dbef9ccc36, version 1. Refused here.
+    /// NDR, 64 bits: 71710533-beba-4937-8319-b5dbef9ccc36, version 1. The server refuses it.
     pub const NDR64: Self = Self::new(
         [0x33, 0x05, 0x71, 0x71, 0xBA, 0xBE, 0x37, 0x49, 0x83, 0x19, 0xB5, 0xDB, 0xEF, 0x9C, 0xCC, 0x36],
         1,
@@ -62,8 +62,8 @@ impl SyntaxId {
         Self { uuid: crate::Guid(uuid), major, minor: 0 }
     }
 
-    /// Whether this is bind-time feature negotiation, 6cb71c2c-9812-4540-XXXX-… version 1 (MS-RPCE 3.3.1.5.3), and if
-    /// so the features offered.
+    /// Returns the offered features if this is bind-time feature negotiation, 6cb71c2c-9812-4540-XXXX-… version 1
+    /// (MS-RPCE 3.3.1.5.3); otherwise `None`.
     pub fn bind_time_features(&self) -> Option<u16> {
         let [0x2C, 0x1C, 0xB7, 0x6C, 0x12, 0x98, 0x40, 0x45, low, high, ..] = self.uuid.0 else {
             return None;
@@ -77,13 +77,13 @@ record! {
     pub struct ContextHandle [20] {
         /// Attributes: 0.
         pub attributes: u32,
-        /// The server's identifier; all zeros for none.
+        /// The server's identifier; all zeros for no handle.
         pub uuid: crate::Guid,
     }
 }
 
 impl ContextHandle {
-    /// No handle: the answer of a call that closes one, or opens none.
+    /// No handle: returned by a call that closes one or fails to open one.
     pub const NULL: Self = Self { attributes: 0, uuid: crate::Guid([0; 16]) };
 }
 

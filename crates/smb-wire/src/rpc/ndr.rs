@@ -1,11 +1,12 @@
-//! NDR in 32 bits, little-endian (C706 chapter 14): the part that the calls here need.
+//! NDR, 32-bit, little-endian (C706 chapter 14), limited to what this crate's calls need.
 
 use super::ContextHandle;
 use crate::cursor::{Field, Reader, fit_u16, fit_u32, pad};
 use crate::security::Sid;
 use crate::{Utf16Le, WireError};
 
-/// Characters of a string in a request at most, terminator included: paths and server names are shorter.
+/// Maximum number of characters of a string in a request, including the terminator: paths and server names are
+/// shorter.
 pub const MAX_NDR_STRING: usize = 32 * 1024;
 
 /// Reads a stub.
@@ -13,12 +14,12 @@ pub const MAX_NDR_STRING: usize = 32 * 1024;
 pub struct NdrReader<'a>(Reader<'a>);
 
 impl<'a> NdrReader<'a> {
-    /// A reader at the start of `stub`.
+    /// Creates a reader at the start of `stub`.
     pub fn new(stub: &'a [u8]) -> Self {
         Self(Reader::new(stub, "NDR stub"))
     }
 
-    /// An aligned 32-bit value.
+    /// Reads an aligned 32-bit value.
     ///
     /// # Errors
     /// `Truncated`.
@@ -27,7 +28,7 @@ impl<'a> NdrReader<'a> {
         self.0.get()
     }
 
-    /// An aligned 16-bit value; an enumeration has this size too (C706 14.2.9).
+    /// Reads an aligned 16-bit value; also used for an enumeration (C706 14.2.9).
     ///
     /// # Errors
     /// `Truncated`.
@@ -36,7 +37,7 @@ impl<'a> NdrReader<'a> {
         self.0.get()
     }
 
-    /// A byte.
+    /// Reads a byte.
     ///
     /// # Errors
     /// `Truncated`.
@@ -44,7 +45,7 @@ impl<'a> NdrReader<'a> {
         self.0.get()
     }
 
-    /// A context handle.
+    /// Reads a context handle.
     ///
     /// # Errors
     /// `Truncated`.
@@ -53,7 +54,7 @@ impl<'a> NdrReader<'a> {
         self.0.get()
     }
 
-    /// The element count of a conformant array.
+    /// Reads the element count of a conformant array.
     ///
     /// # Errors
     /// `Truncated`; `TooLarge` above `max`.
@@ -62,7 +63,7 @@ impl<'a> NdrReader<'a> {
         if len > max { Err(WireError::TooLarge { what, len, max }) } else { Ok(len) }
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING (MS-DTYP 2.3.10).
+    /// Reads the fixed part of an RPC_UNICODE_STRING (MS-DTYP 2.3.10).
     ///
     /// # Errors
     /// `Truncated`; `Malformed` for an odd length, or one above the maximum.
@@ -75,7 +76,7 @@ impl<'a> NdrReader<'a> {
         Ok(StringHeader { length, present: self.pointer()? })
     }
 
-    /// The characters that belong to `header`.
+    /// Reads the characters that belong to `header`.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -94,7 +95,7 @@ impl<'a> NdrReader<'a> {
         Utf16Le::new(self.0.take(header.length.into())?, "RPC_UNICODE_STRING")
     }
 
-    /// An RPC_UNICODE_STRING at the top level of a call.
+    /// Reads an RPC_UNICODE_STRING at the top level of a call.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -103,12 +104,12 @@ impl<'a> NdrReader<'a> {
         self.string_buffer(header)
     }
 
-    /// An array of RPC_UNICODE_STRING, `count` of them: first the fixed parts, then the characters.
+    /// Reads an array of `count` RPC_UNICODE_STRINGs: first the fixed parts, then the characters.
     ///
     /// # Errors
     /// Malformed input from the peer.
     pub fn unicode_strings(&mut self, count: usize) -> Result<Vec<Utf16Le<'a>>, WireError> {
-        // Not allocated for `count` elements before their bytes are known to be there.
+        // Does not preallocate: `count` is not trusted until the bytes have been read.
         let mut headers = Vec::new();
         for _ in 0..count {
             headers.push(self.string_header()?);
@@ -116,7 +117,7 @@ impl<'a> NdrReader<'a> {
         headers.into_iter().map(|header| self.string_buffer(header)).collect()
     }
 
-    /// An RPC_SID (MS-DTYP 2.4.2.3): its count comes twice.
+    /// Reads an RPC_SID (MS-DTYP 2.4.2.3), which contains its count twice.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -131,7 +132,7 @@ impl<'a> NdrReader<'a> {
         }
     }
 
-    /// Whether a pointer is not null.
+    /// Reads a pointer; returns whether it is not null.
     ///
     /// # Errors
     /// `Truncated`.
@@ -139,7 +140,7 @@ impl<'a> NdrReader<'a> {
         self.u32().map(|referent| referent != 0)
     }
 
-    /// A conformant varying string, without its terminator.
+    /// Reads a conformant varying string; returns it without its terminator.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -155,7 +156,7 @@ impl<'a> NdrReader<'a> {
         Utf16Le::new(bytes.strip_suffix(&[0, 0]).unwrap_or(bytes), "NDR string")
     }
 
-    /// A unique pointer to a string at the top level of a call: the string follows at once.
+    /// Reads a unique pointer to a string at the top level of a call; the string follows immediately.
     ///
     /// # Errors
     /// Malformed input from the peer.
@@ -163,7 +164,7 @@ impl<'a> NdrReader<'a> {
         if self.pointer()? { self.string().map(Some) } else { Ok(None) }
     }
 
-    /// `len` bytes.
+    /// Reads `len` bytes.
     pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], WireError> {
         self.0.take(len)
     }
@@ -172,9 +173,9 @@ impl<'a> NdrReader<'a> {
 /// The fixed part of an RPC_UNICODE_STRING.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StringHeader {
-    /// Bytes.
+    /// Length in bytes.
     length: u16,
-    /// The buffer is not null.
+    /// Whether the buffer pointer is not null.
     present: bool,
 }
 
@@ -187,7 +188,7 @@ pub struct NdrWriter<'v> {
 }
 
 impl<'v> NdrWriter<'v> {
-    /// A writer whose alignment counts from the end of `out`.
+    /// Creates a writer. Alignment counts from the present end of `out`.
     pub fn new(out: &'v mut Vec<u8>) -> Self {
         let start = out.len();
         Self { out, start, referents: 0 }
@@ -205,7 +206,7 @@ impl<'v> NdrWriter<'v> {
         value.put(self.out);
     }
 
-    /// A 16-bit value that begins a structure with 32-bit members.
+    /// Writes a 16-bit value that starts a structure with 32-bit members.
     pub fn u16_at_4(&mut self, value: u16) {
         pad(self.out, self.start, 4);
         value.put(self.out);
@@ -228,7 +229,7 @@ impl<'v> NdrWriter<'v> {
         handle.put(self.out);
     }
 
-    /// The fixed part of an RPC_UNICODE_STRING; an empty one has no buffer.
+    /// Writes the fixed part of an RPC_UNICODE_STRING; an empty string has no buffer.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -241,7 +242,7 @@ impl<'v> NdrWriter<'v> {
         Ok(())
     }
 
-    /// The characters that the pointer of [`NdrWriter::string_header`] points to.
+    /// Writes the characters that the pointer of [`NdrWriter::string_header`] refers to.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -256,7 +257,7 @@ impl<'v> NdrWriter<'v> {
         Ok(())
     }
 
-    /// An RPC_UNICODE_STRING by itself.
+    /// Writes an RPC_UNICODE_STRING with its characters.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -265,7 +266,7 @@ impl<'v> NdrWriter<'v> {
         self.string_buffer(s)
     }
 
-    /// The fixed part of an RPC_STRING in the OEM code page (MS-SAMR 2.2.2.1), of which only ASCII is used.
+    /// Writes the fixed part of an RPC_STRING in the OEM code page (MS-SAMR 2.2.2.1). Only ASCII is used.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -278,7 +279,8 @@ impl<'v> NdrWriter<'v> {
         Ok(())
     }
 
-    /// The characters that the pointer of [`NdrWriter::oem_string_header`] points to: `?` for those that are not ASCII.
+    /// Writes the characters that the pointer of [`NdrWriter::oem_string_header`] refers to; `?` replaces non-ASCII
+    /// ones.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -299,7 +301,8 @@ impl<'v> NdrWriter<'v> {
         guid.put(self.out);
     }
 
-    /// A count, a pointer to an array of pointers to SIDs, and the SIDs: LSAPR_ACCOUNT_ENUM_BUFFER, SAMPR_PSID_ARRAY.
+    /// Writes a count, a pointer to an array of pointers to SIDs, and the SIDs: LSAPR_ACCOUNT_ENUM_BUFFER,
+    /// SAMPR_PSID_ARRAY.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -321,18 +324,18 @@ impl<'v> NdrWriter<'v> {
         sid.encode(self.out);
     }
 
-    /// A pointer: a referent that no other has, or null.
+    /// Writes a pointer: a unique referent, or null.
     pub fn pointer(&mut self, present: bool) {
         if present {
             self.referents += 1;
-            // Any number but 0 is valid; Microsoft's runtime starts with these.
+            // Any value except 0 is valid; Microsoft's runtime starts with these.
             self.u32(0x0002_0000 + 4 * (self.referents - 1));
         } else {
             self.u32(0);
         }
     }
 
-    /// A conformant varying string with its terminator.
+    /// Writes a conformant varying string with its terminator.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -346,7 +349,7 @@ impl<'v> NdrWriter<'v> {
         Ok(())
     }
 
-    /// A unique pointer to a string at the top level of a call.
+    /// Writes a unique pointer to a string at the top level of a call.
     ///
     /// # Errors
     /// `Unencodable`.
@@ -355,7 +358,7 @@ impl<'v> NdrWriter<'v> {
         s.map_or(Ok(()), |s| self.string(s))
     }
 
-    /// A conformant array of bytes.
+    /// Writes a conformant array of bytes.
     ///
     /// # Errors
     /// `Unencodable`.

@@ -10,15 +10,15 @@ use crate::cursor::{Field, Reader, fit_u16, pad};
 use crate::macros::{flag_set, open_enum, record};
 use crate::{Guid, WireError};
 
-/// Bytes of the common header.
+/// Length of the common header in bytes.
 pub const PDU_HEADER_LEN: usize = 16;
-/// Presentation contexts in one bind at most; clients offer up to three for each interface.
+/// Maximum number of presentation contexts in one bind; clients offer up to three for each interface.
 pub const MAX_CONTEXTS: usize = 32;
-/// Transfer syntaxes in one presentation context at most.
+/// Maximum number of transfer syntaxes in one presentation context.
 pub const MAX_TRANSFER_SYNTAXES: usize = 16;
-/// Bytes in front of the stub in a request without object, and in a response.
+/// Offset of the stub in a request without object UUID, and in a response.
 pub const STUB_OFFSET: usize = PDU_HEADER_LEN + 8;
-/// Bytes of a fragment that every implementation must accept (C706 12.6.3.3).
+/// Fragment length in bytes that every implementation must accept (C706 12.6.3.3).
 pub const MUST_RECEIVE_FRAGMENT: u16 = 1432;
 
 open_enum! {
@@ -32,13 +32,13 @@ open_enum! {
         FAULT = 3,
         /// Bind.
         BIND = 11,
-        /// Answer to a bind.
+        /// Response to a bind.
         BIND_ACK = 12,
         /// Refusal of a bind.
         BIND_NAK = 13,
         /// More presentation contexts.
         ALTER_CONTEXT = 14,
-        /// Answer to that.
+        /// Response to ALTER_CONTEXT.
         ALTER_CONTEXT_RESP = 15,
         /// Third leg of an authentication.
         AUTH3 = 16,
@@ -60,11 +60,11 @@ flag_set! {
         const PENDING_CANCEL = 0x04;
         /// Concurrent calls.
         const CONC_MPX = 0x10;
-        /// A fault: the call was not executed.
+        /// Fault: the call was not executed.
         const DID_NOT_EXECUTE = 0x20;
         /// Maybe semantics.
         const MAYBE = 0x40;
-        /// An object UUID is there.
+        /// An object UUID is present.
         const OBJECT_UUID = 0x80;
     }
 }
@@ -74,11 +74,11 @@ open_enum! {
     pub struct FaultStatus(u32) {
         /// The interface has no such operation.
         OP_RANGE_ERROR = 0x1C01_0002,
-        /// The context is not known.
+        /// The presentation context is unknown.
         UNKNOWN_INTERFACE = 0x1C01_0003,
         /// Protocol error.
         PROTOCOL_ERROR = 0x1C01_000B,
-        /// There is no such context handle.
+        /// The context handle is unknown.
         CONTEXT_MISMATCH = 0x1C00_001A,
         /// The stub could not be decoded.
         BAD_STUB_DATA = 0x0000_06F7,
@@ -87,16 +87,16 @@ open_enum! {
     }
 }
 
-/// The common header; the fragment's other bytes are its body.
+/// The common header and the body of a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pdu<'a> {
     /// Type.
     pub pdu_type: PduType,
     /// Flags.
     pub flags: PduFlags,
-    /// The call.
+    /// Identifier of the call.
     pub call_id: u32,
-    /// Bytes of the fragment, header included: where the next one starts.
+    /// Length of the fragment in bytes, including the header: offset of the next one.
     pub fragment_length: u16,
     /// The body, without the authentication trailer.
     pub body: &'a [u8],
@@ -106,8 +106,8 @@ impl<'a> Pdu<'a> {
     /// Decodes the PDU at the start of `bytes`.
     ///
     /// # Errors
-    /// `Truncated` when it is not all there yet: a pipe is a stream of bytes, and the caller may wait for more;
-    /// `Malformed` for another version, or data representation than little-endian.
+    /// `Truncated` if the PDU is incomplete: a pipe is a byte stream, so the caller may wait for more bytes.
+    /// `Malformed` for another version, or a data representation other than little-endian.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "RPC PDU";
         let mut r = Reader::new(bytes, WHAT);
@@ -124,7 +124,7 @@ impl<'a> Pdu<'a> {
         };
         let mut body = r.take(len)?;
         if auth_length != 0 {
-            // MS-RPCE 2.2.2.11: padding, eight bytes of which the third is its length, then the token.
+            // MS-RPCE 2.2.2.11: padding; eight bytes, the third of which is the padding's length; then the token.
             let trailer = len.checked_sub(usize::from(auth_length) + 8);
             let Some((rest, trailer)) = trailer.and_then(|at| body.split_at_checked(at)) else {
                 return Err(WireError::malformed("RPC auth length"));
@@ -136,7 +136,7 @@ impl<'a> Pdu<'a> {
     }
 }
 
-/// Appends a PDU: the header, then the body that `body` writes, and patches the length.
+/// Appends a PDU: the header, then the body that `body` writes; then patches the length.
 fn put_pdu(
     out: &mut Vec<u8>,
     pdu_type: PduType,
@@ -167,9 +167,9 @@ const WHOLE: PduFlags = PduFlags::FIRST_FRAG.union(PduFlags::LAST_FRAG);
 /// The body of BIND and ALTER_CONTEXT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bind<'a> {
-    /// Bytes that the client sends in a fragment at most.
+    /// Maximum fragment length that the client sends, in bytes.
     pub max_xmit_frag: u16,
-    /// Bytes that the client receives in a fragment at most.
+    /// Maximum fragment length that the client receives, in bytes.
     pub max_recv_frag: u16,
     /// Association group; 0 for a new one.
     pub assoc_group_id: u32,
@@ -181,7 +181,7 @@ pub struct Bind<'a> {
 /// A presentation context that a client offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PresentationContext<'a> {
-    /// Its number.
+    /// Identifier of the context.
     pub context_id: u16,
     /// The interface.
     pub abstract_syntax: SyntaxId,
@@ -189,7 +189,7 @@ pub struct PresentationContext<'a> {
 }
 
 impl PresentationContext<'_> {
-    /// The transfer syntaxes offered.
+    /// The offered transfer syntaxes.
     pub fn transfer_syntaxes(&self) -> impl Iterator<Item = SyntaxId> {
         self.transfer_syntaxes.chunks_exact(SyntaxId::LEN).map(|c| SyntaxId::decode(c).unwrap_or_default())
     }
@@ -235,10 +235,10 @@ impl<'a> Bind<'a> {
     }
 }
 
-/// Appends a BIND that offers one interface with NDR in 32 bits.
+/// Appends a BIND that offers one interface with 32-bit NDR.
 ///
 /// # Errors
-/// None in practice.
+/// Does not fail in practice.
 pub fn put_bind(
     out: &mut Vec<u8>,
     call_id: u32,
@@ -259,23 +259,23 @@ pub fn put_bind(
 }
 
 record! {
-    /// The answer to one presentation context.
+    /// The response to one presentation context.
     pub struct ContextResult [24] {
         /// 0 accepted, 2 refused, 3 features (MS-RPCE 2.2.2.4).
         pub result: u16,
-        /// 1 the interface is not known, 2 none of the transfer syntaxes is; the features.
+        /// If refused: 1 unknown interface, 2 no supported transfer syntax. With result 3: the features.
         pub reason: u16,
-        /// The transfer syntax accepted.
+        /// The accepted transfer syntax.
         pub transfer_syntax: SyntaxId,
     }
 }
 
 impl ContextResult {
-    /// Accepted with NDR in 32 bits.
+    /// Accepted, with 32-bit NDR.
     pub const ACCEPTED: Self = Self { result: 0, reason: 0, transfer_syntax: SyntaxId::NDR32 };
 
-    /// The answer of a server that has the interfaces given and supports NDR in 32 bits (C706 12.6.3.4; bind-time
-    /// features are declined: MS-RPCE 3.3.1.5.3).
+    /// The response of a server that has the given interfaces and supports 32-bit NDR (C706 12.6.3.4). Bind-time
+    /// features are declined (MS-RPCE 3.3.1.5.3).
     pub fn answer(offer: &PresentationContext<'_>, interfaces: &[SyntaxId]) -> Self {
         const NO_SYNTAX: SyntaxId = SyntaxId { uuid: Guid([0; 16]), major: 0, minor: 0 };
         if offer.transfer_syntaxes().any(|t| t.bind_time_features().is_some()) {
@@ -296,9 +296,9 @@ impl ContextResult {
 /// The body of BIND_ACK and ALTER_CONTEXT_RESP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BindAck<'a> {
-    /// Bytes that the server sends in a fragment at most.
+    /// Maximum fragment length that the server sends, in bytes.
     pub max_xmit_frag: u16,
-    /// Bytes that the server receives in a fragment at most.
+    /// Maximum fragment length that the server receives, in bytes.
     pub max_recv_frag: u16,
     /// Association group.
     pub assoc_group_id: u32,
@@ -325,7 +325,7 @@ impl<'a> BindAck<'a> {
         Ok(Self { max_xmit_frag, max_recv_frag, assoc_group_id, secondary_address, results })
     }
 
-    /// The answers, in the order of the offers.
+    /// The responses, in the order of the offers.
     pub fn results(&self) -> impl ExactSizeIterator<Item = ContextResult> + 'a {
         self.results.chunks_exact(ContextResult::LEN).map(|c| ContextResult::decode(c).unwrap_or_default())
     }
@@ -367,10 +367,10 @@ impl<'a> BindAck<'a> {
     }
 }
 
-/// Appends a BIND_NAK (C706 12.6.4.5): reason 0 not specified, 4 protocol version.
+/// Appends a BIND_NAK (C706 12.6.4.5): reason 0 not specified, 4 unsupported protocol version.
 ///
 /// # Errors
-/// None in practice.
+/// Does not fail in practice.
 pub fn put_bind_nak(out: &mut Vec<u8>, call_id: u32, reason: u16) -> Result<(), WireError> {
     put_pdu(out, PduType::BIND_NAK, WHOLE, call_id, |out, _| {
         reason.put(out);
@@ -386,7 +386,7 @@ pub struct Request<'a> {
     pub context_id: u16,
     /// The operation.
     pub opnum: u16,
-    /// Its stub, or a fragment of it.
+    /// The operation's stub, or a fragment of it.
     pub stub: &'a [u8],
 }
 
@@ -397,7 +397,7 @@ impl<'a> Request<'a> {
     /// Malformed input from the peer.
     pub fn decode(pdu: &Pdu<'a>) -> Result<Self, WireError> {
         let mut r = Reader::new(pdu.body, "RPC request");
-        r.skip(4)?; // alloc_hint: a hint, not to be trusted
+        r.skip(4)?; // alloc_hint: not trusted
         let (context_id, opnum) = (r.get()?, r.get()?);
         if pdu.flags.contains(PduFlags::OBJECT_UUID) {
             r.skip(16)?;
@@ -409,7 +409,7 @@ impl<'a> Request<'a> {
 /// Appends a request in one fragment.
 ///
 /// # Errors
-/// `Unencodable` when the stub does not fit a fragment; those of the calls here are short.
+/// `Unencodable` if the stub does not fit into one fragment; the stubs of this crate's calls are short.
 pub fn put_request(
     out: &mut Vec<u8>,
     call_id: u32,
@@ -426,7 +426,7 @@ pub fn put_request(
     })
 }
 
-/// The stub, or fragment of it, of a RESPONSE.
+/// Returns the stub of a RESPONSE, or its fragment.
 ///
 /// # Errors
 /// `Truncated`.
@@ -439,7 +439,7 @@ pub fn response_stub<'a>(pdu: &Pdu<'a>) -> Result<&'a [u8], WireError> {
 /// Appends a response in as many fragments as `max_frag` (the client's `max_recv_frag`) requires.
 ///
 /// # Errors
-/// `Unencodable` when the stub is past 4 GiB.
+/// `Unencodable` if the stub exceeds 4 GiB.
 pub fn put_response(
     out: &mut Vec<u8>,
     call_id: u32,
@@ -448,7 +448,7 @@ pub fn put_response(
     max_frag: u16,
 ) -> Result<(), WireError> {
     crate::cursor::fit_u32(stub.len(), "RPC stub")?;
-    // A multiple of 8, so that alignment is not lost between fragments.
+    // A multiple of 8, so that fragments keep the alignment.
     let room = (usize::from(max_frag.max(MUST_RECEIVE_FRAGMENT)) - STUB_OFFSET) & !7;
     let mut rest = stub;
     let mut flags = PduFlags::FIRST_FRAG;
@@ -469,7 +469,7 @@ pub fn put_response(
     }
 }
 
-/// The status of a FAULT.
+/// Returns the status of a FAULT.
 ///
 /// # Errors
 /// `Truncated`.
@@ -482,7 +482,7 @@ pub fn fault_status(pdu: &Pdu<'_>) -> Result<FaultStatus, WireError> {
 /// Appends a fault for a call that was not executed.
 ///
 /// # Errors
-/// None in practice.
+/// Does not fail in practice.
 pub fn put_fault(
     out: &mut Vec<u8>,
     call_id: u32,

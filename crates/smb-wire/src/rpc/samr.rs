@@ -75,9 +75,9 @@ pub const OP_CONNECT_4: u16 = 62;
 /// SamrConnect5 (MS-SAMR 3.1.5.1.1).
 pub const OP_CONNECT_5: u16 = 64;
 
-/// Names or relative identifiers in one lookup at most (MS-SAMR 3.1.5.11.2).
+/// Maximum number of names or relative identifiers in one lookup (MS-SAMR 3.1.5.11.2).
 pub const MAX_LOOKUP: usize = 1000;
-/// SIDs in one call at most (MS-SAMR 2.2.7.5).
+/// Maximum number of SIDs in one call (MS-SAMR 2.2.7.5).
 pub const MAX_SIDS: usize = 1024;
 
 /// The kind of account that an enumeration lists.
@@ -94,19 +94,19 @@ pub enum Listed {
     Aliases,
 }
 
-/// A request, decoded. Names of servers are not kept.
+/// A decoded request. Server names are dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// SamrConnect, 2, 4.
     Connect {
-        /// Access wanted.
+        /// Requested access.
         desired_access: u32,
     },
     /// SamrConnect5.
     Connect5 {
-        /// Access wanted.
+        /// Requested access.
         desired_access: u32,
-        /// Which revision information the client sent: 1.
+        /// Version of the revision information from the client: 1.
         version: u32,
     },
     /// SamrCloseHandle.
@@ -122,14 +122,14 @@ pub enum Request<'a> {
     EnumerateDomains {
         /// The server.
         server: ContextHandle,
-        /// Domains to skip.
+        /// Number of domains to skip.
         resume: u32,
     },
     /// SamrOpenDomain.
     OpenDomain {
         /// The server.
         server: ContextHandle,
-        /// Access wanted.
+        /// Requested access.
         desired_access: u32,
         /// The domain.
         sid: Sid,
@@ -147,9 +147,9 @@ pub enum Request<'a> {
         domain: ContextHandle,
         /// The kind of account to list.
         listed: Listed,
-        /// The enumeration context: 0, or the value of the previous answer.
+        /// The enumeration context: 0, or the value in the previous response.
         resume: u32,
-        /// The approximate size of the answer, in bytes.
+        /// Approximate size of the response in bytes.
         preferred_maximum_length: u32,
     },
     /// SamrGetAliasMembership.
@@ -190,11 +190,11 @@ pub enum Request<'a> {
         domain: ContextHandle,
         /// DOMAIN_DISPLAY_INFORMATION.
         class: u16,
-        /// The enumeration context: 0, or the Index of the last account of the previous answer.
+        /// The enumeration context: 0, or the Index of the last account in the previous response.
         index: u32,
-        /// Accounts in the answer at most.
+        /// Maximum number of accounts in the response.
         entry_count: u32,
-        /// The approximate size of the answer, in bytes.
+        /// Approximate size of the response in bytes.
         preferred_maximum_length: u32,
     },
     /// SamrGetUserDomainPasswordInformation.
@@ -223,7 +223,7 @@ pub enum Request<'a> {
     },
     /// SamrGetGroupsForUser.
     GroupsForUser(ContextHandle),
-    /// An operation that is not implemented; answered with a fault.
+    /// An unimplemented operation; the server responds with a fault.
     Unknown(u16),
 }
 
@@ -232,7 +232,7 @@ pub enum Request<'a> {
 pub struct OpenAccount {
     /// The domain.
     pub domain: ContextHandle,
-    /// Access wanted.
+    /// Requested access.
     pub desired_access: u32,
     /// Relative identifier.
     pub id: u32,
@@ -333,7 +333,7 @@ fn open_account(r: &mut NdrReader<'_>) -> Result<OpenAccount, WireError> {
     Ok(OpenAccount { domain: r.handle()?, desired_access: r.u32()?, id: r.u32()? })
 }
 
-/// `Count`, and the head of the conformant varying array that has it as its length.
+/// Reads `Count`, and the head of the conformant varying array of that length.
 fn lookup_count(r: &mut NdrReader<'_>) -> Result<usize, WireError> {
     let count = r.count("SAM lookup", MAX_LOOKUP)?;
     let (max, offset, len) = (r.u32()? as usize, r.u32()?, r.u32()? as usize);

@@ -1,5 +1,5 @@
-//! srvsvc (MS-SRVS): shares, sessions, opens, the server and its clock, names of resources. Read only: requests that
-//! would change something are refused.
+//! srvsvc (MS-SRVS): shares, sessions, opens, the server and its clock, names of resources. Read only: requests for
+//! changes are refused.
 
 mod client;
 mod names;
@@ -47,7 +47,7 @@ pub const OP_REMOTE_TOD: u16 = 28;
 pub const OP_NAME_VALIDATE: u16 = 33;
 /// NetprNameCanonicalize (MS-SRVS 3.1.4.33).
 pub const OP_NAME_CANONICALIZE: u16 = 34;
-/// NetrShareEnumSticky (MS-SRVS 3.1.4.9): as NetrShareEnum.
+/// NetrShareEnumSticky (MS-SRVS 3.1.4.9): handled like NetrShareEnum.
 pub const OP_SHARE_ENUM_STICKY: u16 = 36;
 
 open_enum! {
@@ -61,21 +61,21 @@ open_enum! {
         NOT_SUPPORTED = 50,
         /// Invalid parameter.
         INVALID_PARAMETER = 87,
-        /// The name is not valid.
+        /// The name is invalid.
         INVALID_NAME = 123,
-        /// The level is not known.
+        /// The level is unknown.
         INVALID_LEVEL = 124,
         /// More entries follow.
         MORE_DATA = 234,
         /// The buffer is too small.
         NERR_BUF_TOO_SMALL = 2123,
-        /// No session has the user.
+        /// No session belongs to the user.
         NERR_USER_NOT_FOUND = 2221,
-        /// No session comes from the client.
+        /// No session belongs to the client.
         NERR_CLIENT_NAME_NOT_FOUND = 2312,
-        /// A computer's name does not begin with two backslashes.
+        /// A computer name does not start with two backslashes.
         NERR_INVALID_COMPUTER = 2351,
-        /// There is no such share.
+        /// The share does not exist.
         NERR_NET_NAME_NOT_FOUND = 2310,
     }
 }
@@ -88,16 +88,16 @@ pub mod share_type {
     pub const PRINT: u32 = 1;
     /// Named pipes.
     pub const IPC: u32 = 3;
-    /// With one of the others: administrative, hidden by clients.
+    /// Flag in addition to a type: administrative; clients hide the share.
     pub const SPECIAL: u32 = 0x8000_0000;
 }
 
-/// The fields that the enumerations of sessions, opens and tree connects share.
+/// Common fields of the enumerations of sessions, opens and tree connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enumeration {
     /// The level.
     pub level: u32,
-    /// Bytes of the answer, about; all ones for everything.
+    /// Approximate length of the response in bytes; all ones for no limit.
     pub preferred_maximum_length: u32,
     /// The resume handle.
     pub resume_handle: Option<u32>,
@@ -110,7 +110,7 @@ pub enum Request<'a> {
     ShareEnum {
         /// 0, 1, 2, 501, 502, 503.
         level: u32,
-        /// Bytes of the answer, about; all ones for everything.
+        /// Approximate length of the response in bytes; all ones for no limit.
         preferred_maximum_length: u32,
         /// The resume handle.
         resume_handle: Option<u32>,
@@ -167,19 +167,19 @@ pub enum Request<'a> {
     NameCanonicalize {
         /// The name.
         name: Utf16Le<'a>,
-        /// Characters that fit the answer's buffer.
+        /// Size of the response's buffer in characters.
         room: u32,
         /// One of [`NameType`].
         name_type: NameType,
-        /// 1: the buffer fits any name; 0x80000000: old rules.
+        /// 1: the buffer fits any name; 0x80000000: use the old rules.
         flags: u32,
     },
-    /// An operation that would change something: not decoded, refused.
+    /// An operation that would change the server: not decoded, but refused.
     Change {
-        /// The answer contains the index of the invalid parameter, before its status.
+        /// Whether the response contains the index of the invalid parameter, before its status.
         with_parameter: bool,
     },
-    /// An operation that is not implemented; answered with a fault.
+    /// An unimplemented operation; the server responds with a fault.
     Unknown(u16),
 }
 
@@ -241,7 +241,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Decodes the structure of an enumeration. Its container must be empty: a client sends no entries.
+/// Decodes the structure of an enumeration. Its container must be empty: clients send no entries.
 fn enumeration(r: &mut NdrReader<'_>) -> Result<Enumeration, WireError> {
     let (level, switch) = (r.u32()?, r.u32()?);
     if level != switch {

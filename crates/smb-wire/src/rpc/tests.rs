@@ -42,7 +42,7 @@ fn a_list_of_shares_there_and_back() {
     }
 }
 
-/// MS-SRVS 2.2.4.22 to 2.2.4.27: the bytes of one short share in each level, written out by hand.
+/// MS-SRVS 2.2.4.22 to 2.2.4.27: the bytes of one short share in each level, written by hand.
 #[test]
 fn levels_byte_by_byte() {
     let share = ShareInfo { name: "ab", remark: "c", path: "d", flags: 0x11, ..shares()[1] };
@@ -101,7 +101,7 @@ fn levels_byte_by_byte() {
     assert_eq!(out, [fixed, names(&["ab", "c", ""]), u(&[0])].concat());
 }
 
-/// C706 12.6.3.3: fragments are no longer than the client's limit, and only the first and last are marked.
+/// C706 12.6.3.3: no fragment exceeds the client's limit; the first and the last are marked.
 #[test]
 fn a_long_response_is_fragmented() {
     let stub: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
@@ -120,7 +120,7 @@ fn a_long_response_is_fragmented() {
     assert_eq!(flags, [PduFlags::FIRST_FRAG, PduFlags::empty(), PduFlags::LAST_FRAG]);
 }
 
-/// MS-RPCE 3.3.1.5.3: NDR64 is refused, feature negotiation answered with no feature.
+/// MS-RPCE 3.3.1.5.3: NDR64 is refused; feature negotiation is answered with no feature.
 #[test]
 fn presentation_contexts_are_answered_one_by_one() {
     let mut features = SyntaxId { uuid: crate::Guid([0; 16]), major: 1, minor: 0 };

@@ -15,7 +15,7 @@ pub enum Request {
         /// 100, 101, 102.
         level: u32,
     },
-    /// An operation that is not implemented; answered with a fault.
+    /// An unimplemented operation; the server responds with a fault.
     Unknown(u16),
 }
 
@@ -34,7 +34,7 @@ impl Request {
     }
 }
 
-/// A machine, as the levels of NetrWkstaGetInfo show it.
+/// A machine, for the levels of NetrWkstaGetInfo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WorkstationInfo<'a> {
     /// Name.
@@ -50,7 +50,7 @@ pub struct WorkstationInfo<'a> {
 /// PLATFORM_ID_NT.
 const PLATFORM_ID_NT: u32 = 500;
 
-/// Appends the stub of an answer to NetrWkstaGetInfo; a level other than 100, 101 and 102 is refused in it.
+/// Appends the response stub of NetrWkstaGetInfo; it refuses levels other than 100, 101 and 102.
 ///
 /// # Errors
 /// `Unencodable`.

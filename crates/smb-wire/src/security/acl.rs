@@ -5,7 +5,7 @@ use crate::cursor::{Field, Reader, fit_u16};
 use crate::macros::{flag_set, open_enum};
 use crate::{AccessMask, Guid, WireError};
 
-/// Entries in one list at most: a list is at most 64 KiB, an entry at least 16 bytes (MS-DTYP 2.4.5).
+/// Maximum number of entries in one list: a list has at most 64 KiB, an entry at least 16 bytes (MS-DTYP 2.4.5).
 pub const MAX_ACES: usize = 64 * 1024 / 16;
 
 open_enum! {
@@ -45,15 +45,15 @@ impl AceType {
 flag_set! {
     /// Flags of an entry.
     pub struct AceFlags: u8 {
-        /// Files below inherit it.
+        /// Files below the directory inherit the entry.
         const OBJECT_INHERIT = 0x01;
-        /// Directories below inherit it.
+        /// Directories below the directory inherit the entry.
         const CONTAINER_INHERIT = 0x02;
-        /// An object that inherits it does not pass it on.
+        /// An object that inherits the entry does not propagate it.
         const NO_PROPAGATE_INHERIT = 0x04;
-        /// It does not apply here.
+        /// The entry does not apply to this object.
         const INHERIT_ONLY = 0x08;
-        /// It was inherited.
+        /// The entry was inherited.
         const INHERITED = 0x10;
         /// Audit success.
         const SUCCESSFUL_ACCESS = 0x40;
@@ -71,11 +71,11 @@ pub struct Ace<'a> {
     pub flags: AceFlags,
     /// Rights.
     pub mask: AccessMask,
-    /// The object type and the inherited object type, of the types that have them (MS-DTYP 2.4.4.3).
+    /// The object type and the inherited object type, for entry types that have them (MS-DTYP 2.4.4.3).
     pub object_types: (Option<Guid>, Option<Guid>),
     /// The trustee.
     pub sid: Sid,
-    /// The data after the SID: a condition, an attribute; padding.
+    /// The data after the SID: a condition or an attribute, and padding.
     pub application_data: &'a [u8],
 }
 
@@ -83,12 +83,12 @@ const ACE_HEADER_LEN: usize = 4;
 const ACL_HEADER_LEN: usize = 8;
 
 impl<'a> Ace<'a> {
-    /// An entry of one of the plain types.
+    /// Creates an entry of a type without object types and application data.
     pub const fn new(ace_type: AceType, flags: AceFlags, mask: AccessMask, sid: Sid) -> Self {
         Self { ace_type, flags, mask, object_types: (None, None), sid, application_data: &[] }
     }
 
-    /// The entry at the start of `bytes`, and how many bytes it takes.
+    /// Returns the entry at the start of `bytes`, and its length in bytes.
     fn take(bytes: &'a [u8]) -> Result<(Self, usize), WireError> {
         let mut r = Reader::new(bytes, "ACE");
         let (ace_type, flags): (AceType, _) = (r.get()?, r.get()?);
@@ -134,7 +134,7 @@ impl<'a> Ace<'a> {
     }
 }
 
-/// An access control list as received: the header has been checked, the entries are decoded by iterating.
+/// A received access control list: its header has been checked; iterating decodes the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Acl<'a> {
     bytes: &'a [u8],
@@ -169,17 +169,17 @@ impl<'a> Acl<'a> {
         self.bytes
     }
 
-    /// 2, or 4.
+    /// The revision: 2 or 4.
     pub const fn revision(self) -> u8 {
         self.revision
     }
 
-    /// How many entries there should be.
+    /// The announced number of entries.
     pub const fn len(self) -> usize {
         self.count as usize
     }
 
-    /// Whether there is none: all access is denied.
+    /// Whether the list is empty: all access is denied.
     pub const fn is_empty(self) -> bool {
         self.count == 0
     }
@@ -216,7 +216,7 @@ impl Default for AclBuf {
 }
 
 impl AclBuf {
-    /// No entry.
+    /// Creates an empty list.
     pub fn new() -> Self {
         Self::default()
     }
@@ -224,7 +224,7 @@ impl AclBuf {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `Unencodable` past 65,535 bytes; the list is then as it was.
+    /// `Unencodable` past 65,535 bytes; the list is then unchanged.
     pub fn push(&mut self, ace: &Ace<'_>) -> Result<&mut Self, WireError> {
         let len = self.bytes.len();
         let size = ace.put(&mut self.bytes).and_then(|()| fit_u16(self.bytes.len(), "ACL"));
@@ -238,7 +238,7 @@ impl AclBuf {
         Ok(self)
     }
 
-    /// Borrows it.
+    /// Borrows the list.
     pub fn as_acl(&self) -> Acl<'_> {
         Acl { bytes: &self.bytes, revision: self.bytes[0], count: self.count }
     }

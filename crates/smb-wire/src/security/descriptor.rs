@@ -10,7 +10,7 @@ use crate::cursor::{Field, Reader, patch_u32};
 use crate::macros::flag_set;
 use crate::msg::SecurityInformation;
 
-/// Bytes of a descriptor at most: two lists of 64 KiB and two SIDs.
+/// Maximum length of a descriptor in bytes: two lists of 64 KiB and two SIDs.
 pub const MAX_SECURITY_DESCRIPTOR: usize = 2 * 64 * 1024 + 256;
 
 flag_set! {
@@ -20,7 +20,7 @@ flag_set! {
         const OWNER_DEFAULTED = 0x0001;
         /// The group is a default.
         const GROUP_DEFAULTED = 0x0002;
-        /// There is a DACL; without an offset it is the null DACL, which allows all.
+        /// There is a DACL; without an offset it is the null DACL, which allows all access.
         const DACL_PRESENT = 0x0004;
         /// The DACL is a default.
         const DACL_DEFAULTED = 0x0008;
@@ -52,15 +52,15 @@ flag_set! {
 }
 
 impl ControlFlags {
-    /// The flags of the DACL: present, defaulted, inheritance required, inherited, protected.
+    /// Flags of the DACL: present, defaulted, inheritance required, inherited, protected.
     const OF_DACL: Self = Self::from_bits_retain(0x150C);
-    /// The same flags of the SACL.
+    /// The corresponding flags of the SACL.
     const OF_SACL: Self = Self::from_bits_retain(0x2A30);
 }
 
 const FIXED_LEN: usize = 20;
 
-/// A descriptor as received.
+/// A received descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecurityDescriptor<'a> {
     /// Control.
@@ -79,7 +79,7 @@ impl<'a> SecurityDescriptor<'a> {
     /// Decodes a descriptor.
     ///
     /// # Errors
-    /// Malformed input from the peer. The entries of the lists are decoded by iterating over them.
+    /// Malformed input from the peer. Entries of the lists are not checked; iterating decodes them.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         const WHAT: &str = "security descriptor";
         if bytes.len() > MAX_SECURITY_DESCRIPTOR {
@@ -116,7 +116,7 @@ impl<'a> SecurityDescriptor<'a> {
         })
     }
 
-    /// An owned copy. Errors in an entry are kept as they are: the lists are copied byte by byte.
+    /// Returns an owned copy. The lists are copied byte by byte, including malformed entries.
     pub fn to_buf(&self) -> SecurityDescriptorBuf {
         SecurityDescriptorBuf {
             control: self.control,
@@ -127,7 +127,7 @@ impl<'a> SecurityDescriptor<'a> {
         }
     }
 
-    /// Whether every entry of both lists can be decoded. A server checks this before it keeps a descriptor.
+    /// Checks that every entry of both lists can be decoded. A server does this before it stores a descriptor.
     ///
     /// # Errors
     /// The first error of an entry.
@@ -139,10 +139,10 @@ impl<'a> SecurityDescriptor<'a> {
     }
 }
 
-/// A descriptor that is kept or being built.
+/// An owned descriptor, stored or being built.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SecurityDescriptorBuf {
-    /// Control; encoding sets SELF_RELATIVE and the presence of a SACL.
+    /// Control; encoding sets SELF_RELATIVE and SACL_PRESENT itself.
     pub control: ControlFlags,
     /// Owner.
     pub owner: Option<Sid>,
@@ -164,7 +164,7 @@ impl SecurityDescriptorBuf {
         self.encode_parts(all, out);
     }
 
-    /// Appends a descriptor of the parts that a QUERY_INFO asks for; the others are absent.
+    /// Appends a descriptor with only the parts that a QUERY_INFO requests.
     pub fn encode_parts(&self, parts: SecurityInformation, out: &mut Vec<u8>) {
         let start = out.len();
         let mut control = self.control | ControlFlags::SELF_RELATIVE;
@@ -207,7 +207,7 @@ impl SecurityDescriptorBuf {
         }
     }
 
-    /// Replaces the parts that a SET_INFO names; the others stay.
+    /// Replaces the parts that a SET_INFO names; the others are kept.
     pub fn replace_parts(&mut self, parts: SecurityInformation, from: &SecurityDescriptor<'_>) {
         if parts.contains(SecurityInformation::OWNER) {
             self.owner = from.owner;

@@ -1,7 +1,7 @@
 //! Security descriptors, self-relative (MS-DTYP 2.4).
 //!
-//! [`SecurityDescriptor`] borrows a peer's bytes; [`SecurityDescriptorBuf`] owns one that is being built or kept by a
-//! server.
+//! [`SecurityDescriptor`] borrows a peer's bytes; [`SecurityDescriptorBuf`] owns a descriptor that is being built
+//! or stored by a server.
 
 mod acl;
 mod descriptor;

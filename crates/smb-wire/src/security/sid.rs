@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::WireError;
 use crate::cursor::{Field, Reader};
 
-/// Sub-authorities in one SID at most (MS-DTYP 2.4.2.2).
+/// Maximum number of sub-authorities in one SID (MS-DTYP 2.4.2.2).
 pub const MAX_SUB_AUTHORITIES: usize = 15;
 
 /// A security identifier, by value: at most 68 bytes on the wire.
@@ -35,7 +35,7 @@ impl Sid {
     /// `S-1-5-32-545`, users.
     pub const BUILTIN_USERS: Self = Self::well_known(5, &[32, 545]);
 
-    /// A SID that is written in the source: at most [`MAX_SUB_AUTHORITIES`].
+    /// Creates a constant SID of at most [`MAX_SUB_AUTHORITIES`].
     pub const fn well_known(authority: u8, sub: &[u32]) -> Self {
         let mut sub_authorities = [0; MAX_SUB_AUTHORITIES];
         let mut i = 0;
@@ -46,7 +46,8 @@ impl Sid {
         Self { authority: [0, 0, 0, 0, 0, authority], count: sub.len() as u8, sub_authorities }
     }
 
-    /// A SID of revision 1; `None` with more than [`MAX_SUB_AUTHORITIES`], or an authority past 48 bits.
+    /// Creates a SID of revision 1. Returns `None` if there are more than [`MAX_SUB_AUTHORITIES`], or if the
+    /// authority exceeds 48 bits.
     pub fn new(authority: u64, sub_authorities: &[u32]) -> Option<Self> {
         let [0, 0, authority @ ..] = authority.to_be_bytes() else { return None };
         let mut sub = [0; MAX_SUB_AUTHORITIES];
@@ -79,12 +80,12 @@ impl Sid {
         self.sub_authorities().iter().for_each(|sub| sub.put(out));
     }
 
-    /// Bytes on the wire.
+    /// Encoded length in bytes.
     pub const fn len(&self) -> usize {
         8 + 4 * self.count as usize
     }
 
-    /// Never: a SID has at least its fixed part. For the lint that pairs it with [`Sid::len`].
+    /// Always false: there is a fixed part. The lint for [`Sid::len`] requires this function.
     pub const fn is_empty(&self) -> bool {
         false
     }

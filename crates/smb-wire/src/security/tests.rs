@@ -33,7 +33,7 @@ fn sids_as_text() {
     }
 }
 
-/// MS-DTYP 2.4.2.2: everyone is twelve bytes.
+/// MS-DTYP 2.4.2.2: the SID of everyone has twelve bytes.
 #[test]
 fn sids_on_the_wire() {
     let mut out = Vec::new();
@@ -73,7 +73,7 @@ fn a_descriptor_round_trips_and_shows_the_parts_asked_for() {
     assert_eq!(read.control, ControlFlags::SELF_RELATIVE, "nothing is said of a DACL that is not shown");
 }
 
-/// MS-DTYP 2.4.6: DACL_PRESENT without an offset is the null DACL; it is not the same as an empty one.
+/// MS-DTYP 2.4.6: DACL_PRESENT without an offset is the null DACL, which is not an empty DACL.
 #[test]
 fn null_and_empty_dacl_are_two_things() {
     for dacl in [None, Some(AclBuf::new())] {

@@ -178,7 +178,7 @@ proptest! {
         if info.is_empty() {
             agree(&ours, &their, &mut Vec::new());
         } else {
-            // The other implementation leaves the offset of the channel information to its caller.
+            // The `smb2` crate lets its caller set the offset of the channel information.
             they_read(&ours, &their);
         }
     }
@@ -198,7 +198,7 @@ proptest! {
         };
         let mut message = with_payload(&ours, &data);
         prop_assert_eq!(message.len(), ReadResponse::HEAD_LEN + data.len());
-        // The other implementation requires the one byte of variable part that an odd StructureSize implies; this crate
+        // The `smb2` crate requires the one byte of variable part that an odd StructureSize implies; this crate
         // sends none.
         message.resize(message.len().max(ReadResponse::HEAD_LEN + 1), 0);
         let decoded = theirs::read::ReadResponse::unpack(&mut ReadCursor::new(&message[HEADER_LEN..])).unwrap();
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// A head, and the payload behind it.
+/// Encodes a head with its payload.
 fn with_payload(head: &impl Encode, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut m = MessageBuilder::new(&mut out);

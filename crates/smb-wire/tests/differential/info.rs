@@ -196,7 +196,7 @@ proptest! {
                 allocation_size: allocation,
                 file_attributes: attributes,
                 ea_size: ea,
-                // The other implementation treats 0 as "no number".
+                // The `smb2` crate treats 0 as "no number".
                 file_id: (with_id && id != 0).then_some(id),
                 file_name: text.clone(),
             });

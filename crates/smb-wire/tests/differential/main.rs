@@ -1,8 +1,8 @@
-//! This codec against the one of the `smb2` crate, an independent client: each decodes the bytes of the other, and both
-//! decode the same value.
+//! Compares this codec with that of the `smb2` crate, an independent client: each decodes the other's bytes, and
+//! both decode the same value.
 //!
-//! Not compared, because `smb2` does not have them: channel information with payload, leases, lock responses of its
-//! own, the newer directory classes, RPC answers.
+//! Not compared, because `smb2` does not support them: channel information with payload, leases, separate lock
+//! responses, the newer directory classes, RPC responses.
 
 mod contexts;
 mod files;
@@ -21,8 +21,7 @@ where
 {
     they_read(ours, theirs);
 
-    // Some types of the other crate count offsets from the cursor's start, so the header is written in front of them
-    // too.
+    // Some types of `smb2` count offsets from the cursor's start, so the header precedes them too.
     let mut cursor = WriteCursor::new();
     cursor.write_bytes(&[0; HEADER_LEN]);
     theirs.pack(&mut cursor);

@@ -1,4 +1,4 @@
-//! Listing shares: the requests of the other crate's client, the answers of this crate's server.
+//! Listing shares: requests of the `smb2` crate's client, responses of this crate's server.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Header, NEGOTIATE, SESSION_SETUP, TREE_CONNECT, errors, and the messages without content.
+//! Header, NEGOTIATE, SESSION_SETUP, TREE_CONNECT, errors, and the messages without fields.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn dialects() -> impl Strategy<Value = Vec<(Dialect, their_types::Dialect)>> {
     proptest::sample::subsequence(all, 1..=5)
 }
 
-/// A list of contexts, as both crates have them. The `smb2` crate has four types; it decodes the others as unknown.
+/// A list of contexts in both crates. The `smb2` crate supports four types; it decodes the others as unknown.
 fn contexts(
     salt: &[u8],
     ids: &[u16],

@@ -1,5 +1,6 @@
-//! Every parser of the crate, by family, with any bytes: nothing may panic, lists end, and a decoded value can be
-//! encoded and decodes to the same value again. The property tests and the fuzz targets call these.
+//! Every parser of the crate, by family, for arbitrary bytes. No parser may panic and every list must end. A
+//! decoded value must encode and decode to the same value. The property tests and the fuzz targets call these
+//! functions.
 
 use smb_wire::compression::Compressed;
 use smb_wire::context::*;
@@ -15,7 +16,7 @@ use smb_wire::{msg, smb1, smbd};
 
 use super::recode::recode;
 
-/// A list that ends after its first error.
+/// Collects the items of a list; checks that it ends after its first error.
 fn drain<T>(items: impl Iterator<Item = Result<T, WireError>>) -> Vec<T> {
     let mut good = Vec::new();
     let mut items = items;
@@ -47,12 +48,12 @@ pub fn header_and_compound(bytes: &[u8]) {
     }
 }
 
-/// Requests: the first byte chooses the command, the others are the body.
+/// Requests: the first byte selects the command, the others are the body.
 pub fn requests(bytes: &[u8]) {
     message(bytes, HeaderFlags::empty());
 }
 
-/// Responses: the first byte chooses the command and whether it failed, the others are the body.
+/// Responses: the first byte selects the command and whether it failed, the others are the body.
 pub fn responses(bytes: &[u8]) {
     message(bytes, HeaderFlags::SERVER_TO_REDIR);
 }
@@ -65,7 +66,7 @@ fn message(bytes: &[u8], flags: HeaderFlags) {
     Header { command, flags, status, ..Header::default() }.encode(&mut wire);
     wire.extend_from_slice(body);
     let Ok(again) = recode(&wire) else { return };
-    // A payload may lie anywhere behind the head, over the channel information too: no fixed point there.
+    // A payload may be anywhere after the head, even over the channel information: encoding is then not idempotent.
     if command != Command::WRITE && command != Command::READ {
         assert_eq!(recode(&again), Ok(again.clone()));
     }
@@ -130,7 +131,7 @@ pub fn negotiate_contexts(bytes: &[u8]) {
     }
 }
 
-/// A structure of fixed size: a decoded value is encoded and decodes to the same value.
+/// A structure of fixed size: a decoded value must encode and decode to the same value.
 macro_rules! fixed {
     ($bytes:expr, $($name:ty),* $(,)?) => {$(
         if let Ok(value) = <$name>::decode($bytes) {
@@ -196,7 +197,7 @@ pub fn ioctl_payloads(bytes: &[u8]) {
     assert_eq!(drain(NetworkInterfaces::new(&again)), interfaces);
 }
 
-/// File, directory and file system information: the first byte chooses a directory class.
+/// File, directory and file system information: the first byte selects a directory class.
 pub fn fscc(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     fixed!(
@@ -299,7 +300,7 @@ pub fn security(bytes: &[u8]) {
     assert_eq!((other.owner, other.dacl), (kept.owner, kept.dacl));
 }
 
-/// Headers that precede a message or replace it.
+/// Headers that precede or replace a message.
 pub fn transform(bytes: &[u8]) {
     if let Ok(fields) = TransformFields::decode_header(bytes) {
         let mut again = Vec::new();
@@ -353,7 +354,7 @@ pub fn smb_direct(bytes: &[u8]) {
     }
 }
 
-/// RPC: the first byte chooses an operation for the bytes as a stub; then they are a PDU.
+/// RPC: the first byte selects an operation, and the other bytes are parsed as its stub and as a PDU.
 pub fn rpc(bytes: &[u8]) {
     let Some((&choice, bytes)) = bytes.split_first() else { return };
     stub(choice.into(), bytes);
@@ -407,7 +408,7 @@ fn stub(opnum: u16, stub: &[u8]) {
 /// A family's name and its function.
 pub type Family = (&'static str, fn(&[u8]));
 
-/// All of it.
+/// All families.
 pub const FAMILIES: [Family; 11] = [
     ("header_and_compound", header_and_compound),
     ("requests", requests),

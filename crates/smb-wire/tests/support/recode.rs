@@ -3,7 +3,7 @@
 use smb_wire::msg::*;
 use smb_wire::{Command, Decode, Encode, Header, MessageBuilder, NtStatus, WireError};
 
-/// Header and body of `msg`, one message of a chain, decoded and encoded again; payload and padding are copied.
+/// Decodes and encodes header and body of `msg`, one message of a chain; payload and padding are copied.
 pub fn recode(msg: &[u8]) -> Result<Vec<u8>, WireError> {
     let header = Header::decode(msg)?;
     let mut out = Vec::new();

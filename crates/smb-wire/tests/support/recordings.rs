@@ -1,4 +1,4 @@
-//! Bytes kept as text under `tests/`: hexadecimal digits, and lines that start with `#`.
+//! Recorded bytes in text files under `tests/`: hexadecimal digits, and comment lines that start with `#`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +10,9 @@ pub fn all() -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// The files of a folder under `tests/`; nothing when there is no such folder.
+/// The files of a folder under `tests/`; empty if the folder does not exist.
 pub fn folder(name: &str) -> BTreeMap<String, Vec<u8>> {
-    // Compiled into this crate's tests and into the fuzz crate's seeds, which stand side by side.
+    // This file is compiled into this crate's tests and into the fuzz crate's seeds; both have different paths.
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tests = [here.join("tests/golden"), here.join("../crates/smb-wire/tests/golden")];
     let tests = tests.iter().find(|f| f.is_dir()).and_then(|f| f.parent()).expect("the folder of the tests");

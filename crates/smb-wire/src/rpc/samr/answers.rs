@@ -1,4 +1,4 @@
-//! Stubs of answers.
+//! Response stubs.
 
 use crate::cursor::fit_u32;
 use crate::rpc::ndr::NdrWriter;
@@ -6,14 +6,14 @@ use crate::rpc::{ContextHandle, SidNameUse};
 use crate::security::Sid;
 use crate::{NtStatus, WireError};
 
-/// Never: the largest time, of accounts that do not expire (MS-SAMR 2.2.6.1).
+/// "Never": the largest time, for accounts that do not expire (MS-SAMR 2.2.6.1).
 const NEVER: i64 = i64::MAX;
 /// USER_NORMAL_ACCOUNT and USER_ACCOUNT_DISABLED (MS-SAMR 2.2.1.12).
 pub const NORMAL_ACCOUNT: u32 = 0x10;
 /// See [`NORMAL_ACCOUNT`].
 pub const ACCOUNT_DISABLED: u32 = 0x1;
 
-/// SE_GROUP_MANDATORY, SE_GROUP_ENABLED_BY_DEFAULT, SE_GROUP_ENABLED (MS-SAMR 2.2.1.10): the attributes of every group
+/// SE_GROUP_MANDATORY, SE_GROUP_ENABLED_BY_DEFAULT, SE_GROUP_ENABLED (MS-SAMR 2.2.1.10): attributes of every group
 /// and membership.
 pub const GROUP_ATTRIBUTES: u32 = 7;
 
@@ -26,7 +26,7 @@ pub struct Entry<'a> {
     pub name: &'a str,
 }
 
-/// Appends the stub of an answer to SamrConnect5.
+/// Appends the response stub of SamrConnect5.
 pub fn put_connect_5(out: &mut Vec<u8>, handle: ContextHandle, status: NtStatus) {
     let mut w = NdrWriter::new(out);
     for value in [1, 1, 3, 0] {
@@ -36,7 +36,7 @@ pub fn put_connect_5(out: &mut Vec<u8>, handle: ContextHandle, status: NtStatus)
     w.u32(status.0);
 }
 
-/// Appends the stub of an answer to SamrLookupDomainInSamServer.
+/// Appends the response stub of SamrLookupDomainInSamServer.
 pub fn put_domain_sid(out: &mut Vec<u8>, sid: Result<&Sid, NtStatus>) {
     let mut w = NdrWriter::new(out);
     w.pointer(sid.is_ok());
@@ -46,7 +46,7 @@ pub fn put_domain_sid(out: &mut Vec<u8>, sid: Result<&Sid, NtStatus>) {
     w.u32(sid.err().unwrap_or(NtStatus::SUCCESS).0);
 }
 
-/// Appends the stub of an answer to an enumeration.
+/// Appends the response stub of an enumeration.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -78,7 +78,7 @@ pub fn put_enumeration(
     Ok(())
 }
 
-/// A SAMPR_ULONG_ARRAY.
+/// Writes a SAMPR_ULONG_ARRAY.
 fn put_numbers(w: &mut NdrWriter<'_>, numbers: &[u32]) -> Result<(), WireError> {
     let count = fit_u32(numbers.len(), "SAM numbers")?;
     w.u32(count);
@@ -90,7 +90,7 @@ fn put_numbers(w: &mut NdrWriter<'_>, numbers: &[u32]) -> Result<(), WireError> 
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrLookupNamesInDomain.
+/// Appends the response stub of SamrLookupNamesInDomain.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -103,7 +103,7 @@ pub fn put_ids(out: &mut Vec<u8>, found: &[(u32, SidNameUse)], status: NtStatus)
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrLookupIdsInDomain.
+/// Appends the response stub of SamrLookupIdsInDomain.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -123,7 +123,7 @@ pub fn put_names(out: &mut Vec<u8>, found: &[(&str, SidNameUse)], status: NtStat
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrGetAliasMembership.
+/// Appends the response stub of SamrGetAliasMembership.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -134,7 +134,7 @@ pub fn put_membership(out: &mut Vec<u8>, ids: &[u32], status: NtStatus) -> Resul
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrGetMembersInAlias.
+/// Appends the response stub of SamrGetMembersInAlias.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -145,7 +145,7 @@ pub fn put_members(out: &mut Vec<u8>, members: &[Sid], status: NtStatus) -> Resu
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrGetGroupsForUser.
+/// Appends the response stub of SamrGetGroupsForUser.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -166,25 +166,25 @@ pub fn put_groups(out: &mut Vec<u8>, groups: Result<&[u32], NtStatus>) -> Result
     Ok(())
 }
 
-/// A domain, as the classes of SamrQueryInformationDomain show it.
+/// A domain, for the classes of SamrQueryInformationDomain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainInformation<'a> {
     /// NetBIOS name.
     pub name: &'a str,
-    /// Users.
+    /// Number of users.
     pub users: u32,
-    /// Groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Local groups.
+    /// Number of local groups.
     pub aliases: u32,
 }
 
-/// Whether SamrQueryInformationDomain has the class.
+/// Whether SamrQueryInformationDomain supports the class.
 pub const fn is_domain_class(class: u16) -> bool {
     matches!(class, 1 | 2 | 3 | 5 | 7 | 8 | 9)
 }
 
-/// Appends the stub of an answer to SamrQueryInformationDomain. A class that [`is_domain_class`] denies is refused.
+/// Appends the response stub of SamrQueryInformationDomain. Refuses a class for which [`is_domain_class`] is false.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -224,7 +224,8 @@ pub fn put_domain(
             }
             3 => w.old_large_integer(i64::MIN),
             5 => w.unicode_string(domain.name)?,
-            // A union is aligned as its largest arm is (C706 14.3.8): these enumerations do not lie behind its switch.
+            // A union is aligned as its largest arm (C706 14.3.8): these enumerations do not directly follow its
+            // switch.
             7 => w.u16_at_4(STATE_ROLE[1] as u16),
             8 => {
                 w.old_large_integer(0);
@@ -237,7 +238,7 @@ pub fn put_domain(
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrQueryInformationAlias: classes 1 (all), 2 (name) and 3 (comment).
+/// Appends the response stub of SamrQueryInformationAlias: classes 1 (all), 2 (name) and 3 (comment).
 ///
 /// # Errors
 /// `Unencodable`.
@@ -268,7 +269,7 @@ pub fn put_alias(
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrQueryInformationGroup: classes 1 (all), 2 (name), 3 (attributes), 4 (comment) and
+/// Appends the response stub of SamrQueryInformationGroup: classes 1 (all), 2 (name), 3 (attributes), 4 (comment) and
 /// 5 (all, without the number of members: MS-SAMR 3.1.5.5.3.1). Groups have no comment.
 ///
 /// # Errors
@@ -301,7 +302,7 @@ pub fn put_group(
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrGetMembersInGroup.
+/// Appends the response stub of SamrGetMembersInGroup.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -322,7 +323,7 @@ pub fn put_group_members(out: &mut Vec<u8>, members: Result<&[u32], NtStatus>) -
     Ok(())
 }
 
-/// Appends the stub of an answer to SamrGetDomainPasswordInformation and SamrGetUserDomainPasswordInformation: no
+/// Appends the response stub of SamrGetDomainPasswordInformation and SamrGetUserDomainPasswordInformation: no
 /// policy.
 pub fn put_password_information(out: &mut Vec<u8>, status: NtStatus) {
     let mut w = NdrWriter::new(out);
@@ -331,7 +332,7 @@ pub fn put_password_information(out: &mut Vec<u8>, status: NtStatus) {
     w.u32(status.0);
 }
 
-/// A user, as the classes of SamrQueryInformationUser show it. No secret is among them, whatever the class.
+/// A user, for the classes of SamrQueryInformationUser. No class contains a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserInformation<'a> {
     /// Account name.
@@ -346,7 +347,7 @@ pub struct UserInformation<'a> {
     pub account_control: u32,
 }
 
-/// Appends the stub of an answer to SamrQueryInformationUser: classes 1 (general), 6 (names), 7 (account name), 8 (full
+/// Appends the response stub of SamrQueryInformationUser: classes 1 (general), 6 (names), 7 (account name), 8 (full
 /// name), 9 (primary group), 16 (account control), 17 (expiry), 21 (all); others are refused.
 ///
 /// # Errors
@@ -392,9 +393,9 @@ pub fn put_user(
 
 /// SAMPR_USER_ALL_INFORMATION (MS-SAMR 2.2.6.6).
 fn put_user_all(w: &mut NdrWriter<'_>, user: &UserInformation<'_>) -> Result<(), WireError> {
-    /// Fields that are filled in: all but secrets and the security descriptor (MS-SAMR 2.2.1.8).
+    /// Fields that are filled in: all except secrets and the security descriptor (MS-SAMR 2.2.1.8).
     const WHICH: u32 = 0x00FF_FFFF;
-    /// UnitsPerWeek in hours, all of them allowed.
+    /// UnitsPerWeek in hours; all hours are allowed.
     const HOURS: u16 = 168;
     // Last log-on, log-off, password set, account expires, password can and must be changed.
     for time in [0, 0, 0, NEVER, 0, NEVER] {
@@ -420,7 +421,7 @@ fn put_user_all(w: &mut NdrWriter<'_>, user: &UserInformation<'_>) -> Result<(),
     for value in [0, 0, 0, 0] {
         w.u16(value); // wrong passwords, log-ons, country, code page
     }
-    w.u32(0); // four flags about the passwords that are left out
+    w.u32(0); // four flags about the omitted passwords
     w.string_buffer(user.name)?;
     w.string_buffer(user.full_name)?;
     for value in [1260, 0, u32::from(HOURS / 8)] {

@@ -1,4 +1,5 @@
-//! Answers to SamrQueryDisplayInformation (MS-SAMR 2.2.8, 3.1.5.3): pages of a list of accounts by name.
+//! Response stubs of SamrQueryDisplayInformation (MS-SAMR 2.2.8, 3.1.5.3): pages of an account list, sorted by
+//! name.
 
 use crate::cursor::fit_u32;
 use crate::rpc::ndr::NdrWriter;
@@ -7,7 +8,7 @@ use crate::{NtStatus, WireError};
 /// An account in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Display<'a> {
-    /// Its position in the list, from 1: where the next page begins if this is the last account of a page.
+    /// Position in the list, from 1. The next page starts after it if this is the last account of a page.
     pub index: u32,
     /// Relative identifier.
     pub id: u32,
@@ -15,34 +16,34 @@ pub struct Display<'a> {
     pub control: u32,
     /// Name.
     pub name: &'a str,
-    /// Full name, of a user.
+    /// Full name; only for users.
     pub full_name: &'a str,
 }
 
 /// A page of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DisplayPage<'a> {
-    /// Size of all accounts, in bytes.
+    /// Size of all accounts in bytes.
     pub available: u32,
-    /// Size of these, in bytes.
+    /// Size of the returned accounts in bytes.
     pub returned: u32,
     /// The accounts.
     pub entries: &'a [Display<'a>],
 }
 
-/// Whether SamrQueryDisplayInformation has the class (MS-SAMR 2.2.8.12): 1 users, 2 machines, 3 groups, 4 names of users
-/// and 5 names of groups, both in the OEM code page.
+/// Whether SamrQueryDisplayInformation supports the class (MS-SAMR 2.2.8.12): 1 users, 2 machines, 3 groups, 4 user
+/// names and 5 group names, both in the OEM code page.
 pub const fn is_display_class(class: u16) -> bool {
     matches!(class, 1..=5)
 }
 
-/// Bytes that an account takes in an answer, about.
+/// Approximate size of an account in a response, in bytes.
 pub fn display_size(entry: &Display<'_>) -> usize {
     36 + 2 * (entry.name.len() + entry.full_name.len())
 }
 
-/// Appends the stub of an answer to SamrQueryDisplayInformation, 2 and 3. A class that [`is_display_class`] denies is
-/// refused.
+/// Appends the response stub of SamrQueryDisplayInformation, 2 and 3. Refuses a class for which
+/// [`is_display_class`] is false.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -58,7 +59,7 @@ pub fn put_display(
     let page = page.unwrap_or(&DisplayPage { available: 0, returned: 0, entries: &[] });
     let oem = matches!(class, 4 | 5);
     let mut w = NdrWriter::new(out);
-    // MS-SAMR 3.1.5.3.1: zero for the classes of the OEM code page.
+    // MS-SAMR 3.1.5.3.1: zero for the OEM classes.
     w.u32(if oem { 0 } else { page.available });
     w.u32(page.returned);
     w.u16(if known { class } else { 1 });

@@ -1,14 +1,14 @@
-//! The client's part of NetrShareEnum.
+//! The client's side of NetrShareEnum.
 
 use super::Win32;
 use crate::cursor::{Field, Reader};
 use crate::rpc::ndr::{NdrReader, NdrWriter};
 use crate::{Utf16Le, WireError};
 
-/// Shares in one answer at most.
+/// Maximum number of shares in one response.
 pub const MAX_SHARES: usize = 65_536;
 
-/// Appends the stub of a request of NetrShareEnum for everything.
+/// Appends the request stub of NetrShareEnum, without a size limit.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -33,7 +33,7 @@ pub fn put_share_enum_request(
     Ok(())
 }
 
-/// A share of an answer of level 1.
+/// A share in a response of level 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareEntry<'a> {
     /// Name.
@@ -44,12 +44,12 @@ pub struct ShareEntry<'a> {
     pub remark: Utf16Le<'a>,
 }
 
-/// An answer of level 1 to NetrShareEnum. The array is borrowed, its strings are behind it.
+/// A NetrShareEnum response of level 1. It borrows the array; the strings follow the array.
 #[derive(Debug, Clone)]
 pub struct ShareEnumResponse<'a> {
     entries: &'a [u8],
     strings: NdrReader<'a>,
-    /// Shares that there are.
+    /// Number of existing shares.
     pub total_entries: u32,
     /// The resume handle.
     pub resume_handle: Option<u32>,
@@ -57,7 +57,7 @@ pub struct ShareEnumResponse<'a> {
     pub status: Win32,
 }
 
-/// Pointer, type, pointer.
+/// Length of an entry in bytes: pointer, type, pointer.
 const ENTRY_1_LEN: usize = 12;
 
 impl<'a> ShareEnumResponse<'a> {
@@ -100,7 +100,7 @@ impl<'a> ShareEnumResponse<'a> {
     }
 }
 
-/// Iterates over the shares of an answer; ends after the first error.
+/// Iterates over the shares of a response; ends after the first error.
 #[derive(Debug, Clone)]
 pub struct ShareEntries<'a> {
     entries: &'a [u8],

@@ -1,12 +1,12 @@
-//! Names of resources: which are valid, and their canonical form (MS-SRVS 2.2.2.8, 3.1.4.32, 3.1.4.33).
+//! Names of resources: validation and canonical form (MS-SRVS 2.2.2.8, 3.1.4.32, 3.1.4.33).
 
 use super::Win32;
 use crate::macros::open_enum;
 use crate::rpc::ndr::NdrWriter;
 
-/// Characters of a canonical name at most (MS-SRVS 3.1.4.33).
+/// Maximum length of a canonical name in characters (MS-SRVS 3.1.4.33).
 pub const MAX_CANONICAL: usize = 64_000;
-/// Flags of NetprNameCanonicalize: the buffer fits every name of the type; the old rules apply.
+/// Flags of NetprNameCanonicalize: the buffer fits every name of the type; use the old rules.
 const ROOM_FOR_ANY: u32 = 1;
 const OLD_RULES: u32 = 0x8000_0000;
 
@@ -42,7 +42,8 @@ open_enum! {
     }
 }
 
-/// Lengths of valid names, and the canonical form: length and whether in capitals, by the old rules and the new ones.
+/// Minimum and maximum length of valid names. `old` and `new` are the maximum length of the canonical form, and
+/// whether it is in capitals, by the old and the new rules.
 struct Rules {
     min: usize,
     max: usize,
@@ -93,7 +94,7 @@ impl NameType {
         if valid { Ok(()) } else { Err(Win32::INVALID_NAME) }
     }
 
-    /// The canonical form of `name`, of less than `room` characters (MS-SRVS 3.1.4.33).
+    /// Returns the canonical form of `name`, of less than `room` characters (MS-SRVS 3.1.4.33).
     ///
     /// # Errors
     /// Those of [`NameType::validate`]; INVALID_PARAMETER for unknown flags, NERR_BUF_TOO_SMALL.
@@ -113,7 +114,7 @@ impl NameType {
     }
 }
 
-/// Appends the stub of an answer that is a status only: of NetprNameValidate, and of changes that are refused.
+/// Appends a response stub that consists of a status: of NetprNameValidate, and of refused changes.
 pub fn put_status(out: &mut Vec<u8>, with_parameter: bool, status: Win32) {
     let mut w = NdrWriter::new(out);
     if with_parameter {
@@ -122,7 +123,7 @@ pub fn put_status(out: &mut Vec<u8>, with_parameter: bool, status: Win32) {
     w.u32(status.0);
 }
 
-/// Appends the stub of an answer to NetprNameCanonicalize, whose buffer has `room` characters.
+/// Appends the response stub of NetprNameCanonicalize, whose buffer has `room` characters.
 pub fn put_canonical_name(out: &mut Vec<u8>, room: u32, name: Result<&str, Win32>) {
     let mut w = NdrWriter::new(out);
     let room = room.min(MAX_CANONICAL as u32);

@@ -6,7 +6,7 @@ use super::Win32;
 use crate::WireError;
 use crate::rpc::ndr::NdrWriter;
 
-/// A server, as the levels of NetrServerGetInfo show it.
+/// A server, for the levels of NetrServerGetInfo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerInfo<'a> {
     /// Name.
@@ -24,7 +24,7 @@ pub struct ServerInfo<'a> {
 /// PLATFORM_ID_NT (MS-SRVS 2.2.2.6).
 const PLATFORM_ID_NT: u32 = 500;
 
-/// Appends the stub of an answer to NetrServerGetInfo; a level other than 100, 101 and 102 is refused in it.
+/// Appends the response stub of NetrServerGetInfo; it refuses levels other than 100, 101 and 102.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -59,16 +59,17 @@ pub fn put_server_get_info(out: &mut Vec<u8>, level: u32, server: &ServerInfo<'_
         w.string(server.comment)?;
     }
     if level == 102 {
-        w.string("c:\\")?; // where home directories are: unused
+        w.string("c:\\")?; // location of home directories: unused
     }
     w.u32(Win32::SUCCESS.0);
     Ok(())
 }
 
-/// Appends the stub of an answer to NetrRemoteTOD: the time in UTC, which is the server's time zone (MS-SRVS 2.2.4.105).
+/// Appends the response stub of NetrRemoteTOD: the time in UTC, with UTC as the server's time zone (MS-SRVS
+/// 2.2.4.105).
 pub fn put_time_of_day(out: &mut Vec<u8>, since_1970: Duration, uptime: Duration) {
     const DAY: u64 = 86_400;
-    /// Ticks of the clock, in 0.1 ms.
+    /// Interval of a clock tick, in 0.1 ms.
     const INTERVAL: u32 = 310;
     let seconds = since_1970.as_secs();
     let (days, second) = (seconds / DAY, (seconds % DAY) as u32);
@@ -94,10 +95,10 @@ pub fn put_time_of_day(out: &mut Vec<u8>, since_1970: Duration, uptime: Duration
     w.u32(Win32::SUCCESS.0);
 }
 
-/// The date that is so many days after 1970-01-01: year, month, day.
+/// Returns year, month and day of the date `days` after 1970-01-01.
 fn date(days: u64) -> (u32, u32, u32) {
     const OF_400_YEARS: u64 = 146_097;
-    // Years that begin in March have the leap day at their end.
+    // If years start in March, the leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / OF_400_YEARS, days % OF_400_YEARS);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

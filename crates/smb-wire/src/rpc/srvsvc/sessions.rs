@@ -7,18 +7,19 @@ use crate::rpc::ndr::NdrWriter;
 
 /// One element of an enumeration.
 pub trait Entry {
-    /// Whether the enumeration has the level.
+    /// Whether the enumeration supports the level.
     fn has_level(level: u32) -> bool;
 
-    /// Writes the part of the structure that lies in the array.
+    /// Writes the part of the structure that is in the array.
     fn put_fixed(&self, w: &mut NdrWriter<'_>, level: u32);
 
-    /// The strings that its pointers point to, in order.
+    /// The strings that the pointers refer to, in order.
     fn strings(&self, level: u32) -> Vec<&str>;
 
-    /// Bytes of the entry in an answer, or a little more.
+    /// Length of the entry in a response, in bytes, or slightly more.
     fn encoded_len(&self, level: u32) -> usize {
-        /// The longest fixed part, and of each string counts, terminator and padding.
+        /// Length of the longest fixed part; `STRING` is the length of the counts, terminator and padding of a
+        /// string.
         const FIXED: usize = 40;
         const STRING: usize = 16;
         self.strings(level).iter().map(|s| STRING + 2 * s.len()).sum::<usize>() + FIXED
@@ -28,17 +29,17 @@ pub trait Entry {
 /// A session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionEntry {
-    /// The client: `\\address`.
+    /// The client, in the form `\\address`.
     pub client: String,
     /// The user.
     pub user: String,
-    /// Open files.
+    /// Number of open files.
     pub opens: u32,
-    /// Seconds since it began.
+    /// Seconds since the session started.
     pub age_s: u32,
     /// Seconds since its last request.
     pub idle_s: u32,
-    /// Its transport.
+    /// The transport.
     pub transport: &'static str,
 }
 
@@ -59,7 +60,7 @@ impl Entry for SessionEntry {
         w.u32(self.age_s);
         w.u32(self.idle_s);
         if level != 10 {
-            w.u32(0); // flags: no guest, a password that was encrypted
+            w.u32(0); // flags: not a guest, the password was encrypted
         }
         if matches!(level, 2 | 502) {
             w.pointer(true);
@@ -86,7 +87,7 @@ pub struct FileEntry {
     pub id: u32,
     /// 1 read, 2 write, 4 create.
     pub permissions: u32,
-    /// Locks.
+    /// Number of locks.
     pub locks: u32,
     /// Its path.
     pub path: String,
@@ -121,13 +122,13 @@ pub struct ConnectionEntry {
     pub id: u32,
     /// One of [`super::share_type`].
     pub share_type: u32,
-    /// Open files.
+    /// Number of open files.
     pub opens: u32,
-    /// Seconds since it began.
+    /// Seconds since the tree connect.
     pub age_s: u32,
     /// The user.
     pub user: String,
-    /// The client, where the request names a share; the share, where it names a client.
+    /// The client if the request names a share; the share if it names a client.
     pub net_name: String,
 }
 
@@ -140,7 +141,7 @@ impl Entry for ConnectionEntry {
         w.u32(self.id);
         if level == 1 {
             for value in [self.share_type, self.opens, 1, self.age_s] {
-                w.u32(value); // the third: users
+                w.u32(value); // the third value is the number of users
             }
             w.pointer(true);
             w.pointer(true);
@@ -152,7 +153,7 @@ impl Entry for ConnectionEntry {
     }
 }
 
-/// Appends the stub of an answer to an enumeration: the entries, or the error.
+/// Appends the response stub of an enumeration: the entries, or the error.
 ///
 /// # Errors
 /// `Unencodable`.

@@ -5,7 +5,7 @@ use crate::WireError;
 use crate::cursor::fit_u32;
 use crate::rpc::ndr::NdrWriter;
 
-/// A share, as the levels show it.
+/// A share, for all levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShareInfo<'a> {
     /// Name.
@@ -14,9 +14,9 @@ pub struct ShareInfo<'a> {
     pub share_type: u32,
     /// Remark.
     pub remark: &'a str,
-    /// Connections allowed; all ones for no limit.
+    /// Maximum number of connections; all ones for no limit.
     pub max_uses: u32,
-    /// Connections.
+    /// Number of connections.
     pub current_uses: u32,
     /// Path on the server; empty if it is not disclosed.
     pub path: &'a str,
@@ -26,13 +26,13 @@ pub struct ShareInfo<'a> {
     pub security_descriptor: Option<&'a [u8]>,
 }
 
-/// Whether NetrShareEnum has the level.
+/// Whether NetrShareEnum supports the level.
 pub const fn is_share_enum_level(level: u32) -> bool {
     matches!(level, 0 | 1 | 2 | 501 | 502 | 503)
 }
 
 impl ShareInfo<'_> {
-    /// The part of the structure that lies in the array.
+    /// Writes the part of the structure that is in the array.
     fn put_fixed(&self, w: &mut NdrWriter<'_>, level: u32) {
         if level == 1005 {
             w.u32(self.flags);
@@ -64,7 +64,7 @@ impl ShareInfo<'_> {
         }
     }
 
-    /// The strings and the descriptor that its pointers point to.
+    /// Writes the strings and the descriptor that the pointers refer to.
     fn put_deferred(&self, w: &mut NdrWriter<'_>, level: u32) -> Result<(), WireError> {
         if level == 1005 {
             return Ok(());
@@ -87,8 +87,8 @@ impl ShareInfo<'_> {
     }
 }
 
-/// Appends the stub of an answer to NetrShareEnum. A level that [`is_share_enum_level`] denies is answered with no
-/// entries, whatever `shares` holds: pass [`Win32::INVALID_LEVEL`] as `status`.
+/// Appends the response stub of NetrShareEnum. For a level for which [`is_share_enum_level`] is false the response
+/// has no entries, whatever `shares` contains: pass [`Win32::INVALID_LEVEL`] as `status`.
 ///
 /// # Errors
 /// `Unencodable`.
@@ -122,7 +122,7 @@ pub fn put_share_enum(
     Ok(())
 }
 
-/// Appends the stub of an answer to NetrShareGetInfo: the share, or the reason why there is none.
+/// Appends the response stub of NetrShareGetInfo: the share, or the error.
 ///
 /// # Errors
 /// `Unencodable`.
