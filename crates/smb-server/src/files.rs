@@ -219,10 +219,10 @@ impl FileState {
         at != 0 && Duration::from_nanos(when.ns_since(Moment::START).saturating_sub(at)) < lag
     }
 
-    /// A client caches the file: the first time, calls `watch` to watch its folder.
-    pub(crate) fn watch_folder(&self, watch: impl FnOnce() -> Option<Arc<WatchGuard>>) {
+    /// A client caches the file: the first time, watches its folder with the guard that `watch` returns.
+    pub(crate) async fn watch_folder(&self, watch: impl Future<Output = Option<Arc<WatchGuard>>>) {
         if self.folder.get().is_none()
-            && let Some(guard) = watch()
+            && let Some(guard) = watch.await
         {
             let _ = self.folder.set(guard);
         }

@@ -336,7 +336,7 @@ impl Server {
         self.opens.insert(Arc::clone(&open));
         self.creates.restore(&open);
         if let Some(f) = open.file() {
-            self.note_cached(&open, f);
+            self.note_cached(&open, f).await;
         }
         // Its timeout starts again: no client could reconnect while the server was down.
         self.expire_later(&open, FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));

@@ -193,22 +193,22 @@ impl Server {
     }
 
     /// Records that an open's client caches its data, or the entries of a directory, so that changes by other programs
-    /// break that.
-    pub(crate) fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
+    /// break that. Call it before the client learns that it may cache.
+    pub(crate) async fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         let Some(holder) = f.holder else { return };
         if f.node.kind() == Kind::File {
-            f.file.watch_folder(|| {
+            let watch = async {
                 let (share, path) = f.file.place_of(open.persistent)?;
-                Outside::watch_folder(self, &share, &path.parent()?)
-            });
-            return;
+                Outside::watch_folder(self, &share, &path.parent()?).await
+            };
+            return f.file.watch_folder(watch).await;
         }
         if matches!(holder, HolderId::Oplock(_)) {
             return;
         }
         let directory = LeasedFile { file: Arc::clone(&f.file), stream: Arc::clone(&f.stream) };
         while let Some((share, path)) = f.file.place_of(open.persistent) {
-            let outside = Outside::watch(self, &share, &path, false);
+            let outside = Outside::watch(self, &share, &path, false).await;
             share.leases.add(open.persistent, path.clone(), directory.clone(), outside);
             // It may have been renamed meanwhile.
             if f.file.path_of(open.persistent) == path {

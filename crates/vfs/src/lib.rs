@@ -113,12 +113,12 @@ pub trait Vfs: Send + Sync + 'static {
         Io::Done(Err(VfsError::NotFound))
     }
 
-    /// Reports changes of a directory's entries, and with `tree` of everything below it, until the guard is dropped:
-    /// those made by other programs, and those made through this backend too. A change that several watches with the
-    /// same `report` cover is reported once. `None` where changes by other programs are impossible or cannot be
-    /// detected.
-    fn watch(&self, _directory: &VfsPath, _tree: bool, _report: &ReportChange) -> Option<WatchGuard> {
-        None
+    /// Reports changes of a directory's entries, and with `deep` of everything below it, from the completion of this
+    /// call until the guard is dropped: those made by other programs, and those made through this backend too. Changes
+    /// shortly before may be reported. A change that several watches with the same `report` cover is reported once.
+    /// `None` where changes by other programs are impossible or cannot be detected.
+    fn watch(&self, _directory: &VfsPath, _deep: bool, _report: &ReportChange) -> Io<Option<WatchGuard>> {
+        Io::Done(None)
     }
 }
 

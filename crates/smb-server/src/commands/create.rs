@@ -275,7 +275,7 @@ impl<'a> Plan<'a> {
             }
         }
         if let Some(f) = open.file() {
-            self.r.server.note_cached(&open, f);
+            self.r.server.note_cached(&open, f).await;
         }
         self.publish(&open, &found);
         let maximal = self

@@ -7,7 +7,7 @@ use smb_wire::fscc::Fits;
 use smb_wire::fscc::notify::{Change, ChangeList, NotifyAction};
 use smb_wire::msg::{ChangeNotifyFlags, ChangeNotifyRequest, ChangeNotifyResponse};
 use smb_wire::{AccessMask, Decode, NtStatus, Utf16Buf};
-use vfs::{Kind, VfsPath};
+use vfs::Kind;
 
 use crate::namespace::{Outside, Report, Scope, Waiting};
 use crate::open::Pass;
@@ -37,6 +37,11 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         buffer: room,
     };
     let share = &f.share;
+    // Before the request waits: its client may then change the directory at once, through any program.
+    let outside = match share.watches.has(open.persistent) {
+        true => None,
+        false => Outside::watch(&r.server, share, &f.file.path_of(open.persistent), scope.tree).await,
+    };
     let mut waiting = {
         // A CLOSE waits for this pass and then ends the watch; after it no watch is started.
         let _pass = Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)?;
@@ -44,7 +49,6 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         if f.file.is_delete_pending() {
             return Err(NtStatus::DELETE_PENDING);
         }
-        let outside = |path: &VfsPath| Outside::watch(&r.server, share, path, scope.tree);
         share.watches.request(open.persistent, f.file.path_of(open.persistent), scope, outside)
     };
     match waiting.ready() {

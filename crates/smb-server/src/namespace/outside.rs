@@ -55,8 +55,9 @@ struct Inbox {
 }
 
 impl Outside {
-    /// Watches a directory of a share. Returns `None` for a snapshot, which never changes.
-    pub(crate) fn watch(
+    /// Watches a directory of a share: changes after this are reported. Returns `None` for a snapshot, which never
+    /// changes.
+    pub(crate) async fn watch(
         server: &Arc<Server>,
         share: &Arc<Share>,
         path: &VfsPath,
@@ -66,7 +67,7 @@ impl Outside {
             return None;
         }
         let outside = share.outside.get_or_init(|| Outside::start(server, share));
-        share.vfs()?.watch(path, tree, &outside.report)
+        share.vfs()?.watch(path, tree, &outside.report).wait().await
     }
 
     fn start(server: &Arc<Server>, share: &Arc<Share>) -> Outside {
@@ -79,17 +80,25 @@ impl Outside {
 
     /// Watches the folder of a file that is cached. One watch serves all files of a folder, also files that are opened
     /// later.
-    pub(super) fn watch_folder(
+    pub(super) async fn watch_folder(
         server: &Arc<Server>,
         share: &Arc<Share>,
         folder: &VfsPath,
     ) -> Option<Arc<WatchGuard>> {
         let outside = share.outside.get_or_init(|| Outside::start(server, share));
-        let mut folders = outside.folders.lock();
-        if let Some((_, guard)) = folders.iter().find(|(path, _)| path == folder) {
-            return Some(Arc::clone(guard));
+        let known = |folders: &VecDeque<(VfsPath, Arc<WatchGuard>)>| {
+            folders.iter().find(|(path, _)| path == folder).map(|(_, guard)| Arc::clone(guard))
+        };
+        let watched = known(&outside.folders.lock());
+        if watched.is_some() {
+            return watched;
         }
-        let guard = Arc::new(Outside::watch(server, share, folder, false)?);
+        let guard = Arc::new(Outside::watch(server, share, folder, false).await?);
+        let mut folders = outside.folders.lock();
+        let watched = known(&folders);
+        if watched.is_some() {
+            return watched;
+        }
         if folders.len() >= FOLDERS_MAX {
             folders.pop_front();
         }

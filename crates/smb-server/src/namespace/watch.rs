@@ -97,14 +97,19 @@ impl Watches {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Requests the next events of an open's directory. Only an open's first request uses `scope`, and calls `outside`,
-    /// which makes the backend report changes of the directory.
+    /// Whether an open has a watch.
+    pub(crate) fn has(&self, open: u64) -> bool {
+        self.any() && self.inner.lock().by_open.contains_key(&open)
+    }
+
+    /// Requests the next events of an open's directory. Only an open's first request uses `scope` and `outside`, which
+    /// makes the backend report changes of the directory.
     pub(crate) fn request(
         &self,
         open: u64,
         path: VfsPath,
         scope: Scope,
-        outside: impl FnOnce(&VfsPath) -> Option<WatchGuard>,
+        outside: Option<WatchGuard>,
     ) -> Waiting<'_> {
         let (send, report) = oneshot::channel();
         let mut inner = self.inner.lock();
@@ -114,8 +119,7 @@ impl Watches {
         let watch = inner.by_open.entry(open).or_insert_with(|| {
             inner.by_path.entry(path.clone()).or_default().push(open);
             self.count.fetch_add(1, Ordering::AcqRel);
-            let guard = outside(&path);
-            Watch::new(path, scope, guard)
+            Watch::new(path, scope, outside)
         });
         watch.waiting.push_back((request, send));
         inner.bytes -= watch.deliver();

@@ -292,18 +292,32 @@ impl Vfs for HostDir {
         self.run(move |tree| tree.snapshot(at))
     }
 
-    fn watch(&self, directory: &VfsPath, tree: bool, report: &ReportChange) -> Option<WatchGuard> {
-        let mut running = self.tree.changes.lock();
-        let changes = match running.upgrade() {
-            Some(changes) => changes,
-            None => Arc::new(Changes::start(&self.tree)?),
+    fn watch(&self, directory: &VfsPath, deep: bool, report: &ReportChange) -> Io<Option<WatchGuard>> {
+        let (directory, report) = (directory.clone(), Arc::clone(report));
+        let begin = move |tree: &Arc<Tree>| -> Option<WatchGuard> {
+            let changes = tree.watched_changes()?;
+            Some(Box::new(changes.watch(tree, &directory, deep, &report)))
         };
-        *running = Arc::downgrade(&changes);
-        Some(Box::new(changes.watch(directory, tree, report)))
+        if deep && !self.tree.all_memory.load(Ordering::Relaxed) {
+            let tree = Arc::clone(&self.tree);
+            return Io::Pending(self.tree.pool.run_slow(move || begin(&tree)));
+        }
+        self.run(begin)
     }
 }
 
 impl Tree {
+    /// The watches of the tree; starts their thread if there are none.
+    fn watched_changes(self: &Arc<Self>) -> Option<Arc<Changes>> {
+        let mut running = self.changes.lock();
+        if let Some(changes) = running.upgrade() {
+            return Some(changes);
+        }
+        let changes = Arc::new(Changes::start(self)?);
+        *running = Arc::downgrade(&changes);
+        Some(changes)
+    }
+
     /// # Errors
     /// `ReadOnly` for a read-only tree.
     fn may_change(&self) -> VfsResult<()> {

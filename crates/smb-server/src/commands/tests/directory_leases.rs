@@ -356,6 +356,23 @@ async fn queued_breaks_move_to_another_connection() {
     assert!(matches!(sent, Some(Notice::LeaseBreak(b)) if b.lease_key == DIR), "{sent:?}");
 }
 
+/// A lease on a directory is broken by a change that another program makes as soon as the lease is granted.
+#[tokio::test]
+async fn a_directory_that_another_program_changes_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);
+    let l = Leases { w: hosted(l.w, directory.path()), ..l };
+    for n in 0..20 {
+        let name = format!("d{n}");
+        std::fs::create_dir(directory.path().join(&name)).expect("made");
+        let id = l.lease(&name, DIR, NO_DELETE).await;
+        std::fs::write(directory.path().join(&name).join("f"), "").expect("written");
+        assert_eq!(l.next_broken().await.lease_key, DIR);
+        l.w.close(id).await;
+    }
+}
+
 /// A client's lease on a file is broken when another program writes to the file, and not when the server does.
 #[tokio::test]
 async fn a_file_that_another_program_writes() {
@@ -365,7 +382,7 @@ async fn a_file_that_another_program_writes() {
     let l = Leases { w: hosted(l.w, directory.path()), ..l };
     let (id, granted) = l.try_open("f", How::OPEN_IF, lease(OTHER, RWH, None)).await.expect("created");
     assert_eq!(granted, Some(RWH));
-    // The system watches the folder soon after; the server's own write does not count as another program's.
+    // The server's own write does not count as another program's.
     let size = FileEndOfFileInformation { end_of_file: 100 };
     let mut bytes = Vec::new();
     size.encode(&mut bytes);

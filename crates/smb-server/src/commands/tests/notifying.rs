@@ -232,16 +232,39 @@ async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     all
 }
 
-/// Writes files until the system watches the directory.
-async fn until_watched(w: &World, id: FileId, directory: &Path) {
-    let probe = async {
-        for i in 0.. {
-            std::fs::write(directory.join(format!("probe{i}")), "").expect("written");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+/// A request whose client has got the interim response.
+async fn waiting(w: &World, id: FileId, tree: bool) -> Pending {
+    let request = notify(w, id, tree, F::all(), 4096);
+    let inbox = Arc::clone(&request.pending.inbox);
+    let mut pending: Pending = Box::pin(crate::commands::notify::handle(request));
+    for _ in 0..20_000 {
+        assert!(futures_util::FutureExt::now_or_never(&mut pending).is_none(), "nothing has happened yet");
+        if !inbox.take_pending().is_empty() {
+            return pending;
         }
-    };
-    let first = told(w, id, true, F::all());
-    futures_util::future::select(std::pin::pin!(first), std::pin::pin!(probe)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("no interim response");
+}
+
+// MS-FSA 2.1.5.11: the changes after the interim response are reported, also those that another program makes at once.
+#[tokio::test]
+async fn a_change_right_after_the_interim_response() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let w = hosted(World::new(), directory.path());
+    let look = How { access: AccessMask::READ_DATA, ..How::OPEN };
+    for (n, tree) in (0..20).flat_map(|n| [(n, false), (n, true)]) {
+        let name = format!("{n}{tree}");
+        let below = directory.path().join(&name).join("below");
+        std::fs::create_dir_all(&below).expect("made");
+        let id = w.create(&name, look).await;
+        let pending = waiting(&w, id, tree).await;
+        let at = if tree { "below\\f" } else { "f" };
+        std::fs::write(directory.path().join(&name).join(at.replace('\\', "/")), "").expect("written");
+        let reply = tokio::time::timeout(Duration::from_secs(30), pending).await.expect("it is reported");
+        assert!(events(&reply).contains(&event(A::ADDED, at)), "{name}: {:?}", events(&reply));
+        w.close(id).await;
+    }
 }
 
 // The changes of other programs are reported; the changes of the server are reported only once.
@@ -251,8 +274,7 @@ async fn changes_from_outside() {
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
     let w = hosted(World::new(), directory.path());
     let top = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
-    drop(ask(&w, top, true, F::all(), 4096));
-    until_watched(&w, top, directory.path()).await;
+    drop(waiting(&w, top, true).await);
     touch(&w, "own").await;
     std::fs::write(directory.path().join("foreign"), "x").expect("written");
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -273,7 +295,7 @@ async fn own_changes_before_the_watch() {
     w.create_with("cached", How::CREATE, OplockLevel::BATCH, &CreateContextsBuf::new()).await;
     let look = How { access: AccessMask::READ_DATA, ..How::OPEN };
     let first = w.create("", look).await;
-    until_watched(&w, first, directory.path()).await;
+    drop(waiting(&w, first, true).await);
     w.close(first).await;
     tokio::time::sleep(Duration::from_millis(400)).await;
     touch(&w, "own").await;
