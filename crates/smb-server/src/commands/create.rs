@@ -114,6 +114,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     };
     let vfs = share.vfs().ok_or(NtStatus::INTERNAL_ERROR)?;
     let stream = rules::stream(part, &mut q.create_options, vfs.info().named_streams)?;
+    let ends_with_separator = rules::ends_with_separator(&name, q.create_options)?;
     let stays = !vfs.info().removal || path.is_root() && stream.is_none();
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && stays {
         return Err(NtStatus::CANNOT_DELETE);
@@ -121,6 +122,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let mut plan = Plan::new(r, q, (&share, vfs), path, wanted)?;
     rules::check_volume(&plan.q, vfs.info().read_only)?;
     plan.stream = stream;
+    plan.opens_only_directories = ends_with_separator;
     let reserved = match plan.replayed().await? {
         Replayed::Answer(open) => return plan.answer_again(&open).await,
         Replayed::TakenOver(open) => return plan.answer_taken_over(&open).await,
@@ -140,6 +142,8 @@ struct Plan<'a> {
     path: VfsPath,
     /// The named stream that is to be opened.
     stream: Option<StreamName>,
+    /// The name ends with a separator, but the options do not ask for a directory.
+    opens_only_directories: bool,
     wanted: Wanted,
     /// Without generic bits; may hold MAXIMUM_ALLOWED.
     desired: AccessMask,
@@ -196,6 +200,7 @@ impl<'a> Plan<'a> {
             vfs,
             path,
             stream: None,
+            opens_only_directories: false,
             wanted,
             desired,
             ceiling,
@@ -218,7 +223,8 @@ impl<'a> Plan<'a> {
     }
 
     fn may_create(&self) -> bool {
-        !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
+        !self.opens_only_directories
+            && !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
     }
 
     /// Rights that overwriting needs beside those asked for (MS-FSA 2.1.5.1.2).

@@ -40,7 +40,19 @@ impl Plan<'_> {
     /// changed meanwhile.
     pub(super) async fn open(&self) -> Result<Option<Found>, NtStatus> {
         let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
-        let (opened, denied) = self.call(check.as_ref()).await?;
+        let (opened, denied) = match self.call(check.as_ref()).await {
+            // MS-FSA 2.1.5.1, phase 7: the new file would be one.
+            Err(NtStatus::OBJECT_NAME_NOT_FOUND)
+                if self.opens_only_directories
+                    && !matches!(
+                        self.disposition(),
+                        CreateDisposition::OPEN | CreateDisposition::OVERWRITE
+                    ) =>
+            {
+                return Err(NtStatus::OBJECT_NAME_INVALID);
+            }
+            called => called?,
+        };
         match check {
             Some(check) if opened.created => self.judge_new(opened, &check).await.map(Some),
             Some(_) if self.may_resume() && self.is_resumed(&opened).await? => {
@@ -101,7 +113,7 @@ impl Plan<'_> {
 
     async fn call_with(&self, check: Option<&Arc<NewFile>>, rights: Rights) -> Result<Opened, VfsError> {
         let mode = match self.disposition() {
-            CreateDisposition::OPEN | CreateDisposition::OVERWRITE => OpenMode::Open,
+            _ if !self.may_create() => OpenMode::Open,
             CreateDisposition::CREATE if !self.may_resume() => OpenMode::Create,
             _ => OpenMode::OpenOrCreate,
         };

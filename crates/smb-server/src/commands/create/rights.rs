@@ -23,6 +23,10 @@ impl Plan<'_> {
         self.pass_last(&opened.stat)?;
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
+        // MS-FSA 2.1.5.1, phase 7: a file's name does not end with a separator.
+        if self.opens_only_directories && !is_directory {
+            return Err(NtStatus::OBJECT_NAME_INVALID);
+        }
         if self.stream.is_none() {
             rules::check_replaced(attributes, &self.q, self.overwrites())?;
         }

@@ -160,6 +160,20 @@ pub(super) fn stream(
     }
 }
 
+/// Whether the last character of a name restricts the CREATE to directories, which its options do not.
+///
+/// # Errors
+/// OBJECT_NAME_INVALID where the options ask for a file (MS-FSA 2.1.5.1, phase 1).
+pub(super) fn ends_with_separator(name: &str, options: CreateOptions) -> Result<bool, NtStatus> {
+    if !name.ends_with(['\\', '/']) {
+        return Ok(false);
+    }
+    match options.contains(CreateOptions::NON_DIRECTORY_FILE) {
+        true => Err(NtStatus::OBJECT_NAME_INVALID),
+        false => Ok(!options.contains(CreateOptions::DIRECTORY_FILE)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,6 +51,41 @@ async fn names() {
     assert_eq!(w.try_create("f", How::MKDIR).await, Err(NtStatus::OBJECT_NAME_COLLISION));
 }
 
+// MS-FSA 2.1.5.1, phases 1 and 7: only the name of a directory may end with a separator.
+#[tokio::test(start_paused = true)]
+async fn names_that_end_with_a_separator() {
+    use CreateDisposition as D;
+    let w = World::new();
+    w.create("d", How::MKDIR).await;
+    w.create("f", How::CREATE).await;
+    let (invalid, not_found) = (NtStatus::OBJECT_NAME_INVALID, NtStatus::OBJECT_NAME_NOT_FOUND);
+    let collision = NtStatus::OBJECT_NAME_COLLISION;
+    let (any, file) = (CreateOptions::empty(), CreateOptions::NON_DIRECTORY_FILE);
+    let directory = CreateOptions::DIRECTORY_FILE;
+    for (name, disposition, options, result) in [
+        ("f\\", D::OPEN, any, Err(invalid)),
+        ("f\\", D::OPEN_IF, any, Err(invalid)),
+        ("f\\", D::OVERWRITE, any, Err(invalid)),
+        ("f/", D::OPEN, any, Err(invalid)),
+        ("f\\", D::OPEN, file, Err(invalid)),
+        ("f\\", D::OPEN, directory, Err(NtStatus::NOT_A_DIRECTORY)),
+        ("d\\", D::OPEN, file, Err(invalid)),
+        ("d\\", D::OPEN, any, Ok(CreateAction::OPENED)),
+        ("d\\", D::OPEN_IF, any, Ok(CreateAction::OPENED)),
+        ("d\\", D::CREATE, any, Err(collision)),
+        ("d\\", D::OPEN, directory, Ok(CreateAction::OPENED)),
+        ("none\\", D::OPEN, any, Err(not_found)),
+        ("none\\", D::OPEN_IF, any, Err(invalid)),
+        ("none\\", D::CREATE, any, Err(invalid)),
+        ("new\\", D::CREATE, directory, Ok(CreateAction::CREATED)),
+    ] {
+        let how = How { disposition, options, ..How::OPEN };
+        let action = w.try_create(name, how).await.map(|c| c.action);
+        assert_eq!(action, result, "{name}, {disposition:?}, {options:?}");
+    }
+    assert!(!w.exists("none").await);
+}
+
 // MS-FSA 2.1.5.1.2.2: share modes are checked when the open joins the file, for opens of all sessions; an open for
 // attributes only conflicts with no other.
 #[tokio::test(start_paused = true)]
