@@ -37,12 +37,6 @@ impl Plan<'_> {
         }
         let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
         let granted = self.grant(security.as_deref(), denied).await?;
-        // The result of MAXIMUM_ALLOWED may lack DELETE.
-        if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
-            && !granted.contains(AccessMask::DELETE)
-        {
-            return Err(NtStatus::ACCESS_DENIED);
-        }
         Ok(Found { opened, made_file: false, resumed: false, granted, security })
     }
 

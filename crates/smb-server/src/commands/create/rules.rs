@@ -67,8 +67,8 @@ fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStat
     if access.is_empty() || access.bits() & ACCESS_INVALID != 0 {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    // MS-FSA 2.1.5.1: DELETE_ON_CLOSE needs the right to delete.
-    let deletes = AccessMask::DELETE | AccessMask::GENERIC_ALL | AccessMask::MAXIMUM_ALLOWED;
+    // MS-SMB2 2.2.13, MS-FSA 2.1.5.1: DELETE_ON_CLOSE needs the right to delete, and the request has to name it.
+    let deletes = AccessMask::DELETE | AccessMask::GENERIC_ALL;
     if options.contains(CreateOptions::DELETE_ON_CLOSE) && !access.intersects(deletes) {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -209,6 +209,14 @@ mod tests {
             ),
             (
                 CreateRequest { create_options: CreateOptions::DELETE_ON_CLOSE, ..base },
+                NtStatus::INVALID_PARAMETER,
+            ),
+            (
+                CreateRequest {
+                    create_options: CreateOptions::DELETE_ON_CLOSE,
+                    desired_access: AccessMask::MAXIMUM_ALLOWED,
+                    ..base
+                },
                 NtStatus::INVALID_PARAMETER,
             ),
             (
