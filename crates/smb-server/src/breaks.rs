@@ -257,14 +257,17 @@ impl Request {
         }
     }
 
-    /// Completes when the request is cancelled: by its client, or by the end of its connection. A CREATE that the
-    /// client may send again on another channel continues without its connection.
+    /// Completes when the request is cancelled: by its client, or by the end of its tree connect, session or connection
+    /// (MS-SMB2 3.3.5.6, 3.3.5.8). A CREATE that the client may send again on another channel continues without its
+    /// connection.
     async fn given_up(&self) {
-        if self.header.command == Command::CREATE && is_named(self) {
-            self.cancel.cancelled_by_client().await;
-        } else {
-            self.cancel.cancelled().await;
-        }
+        let cancelled = async {
+            match self.header.command == Command::CREATE && is_named(self) {
+                true => self.cancel.cancelled_by_client().await,
+                false => self.cancel.cancelled().await,
+            }
+        };
+        select(pin!(cancelled), pin!(self.tree.disconnected())).await;
     }
 
     /// Breaks the caching rights of other opens that conflict with an operation of this open, and waits for the breaks.

@@ -253,7 +253,8 @@ impl From<Result<Reply, NtStatus>> for Reply {
     }
 }
 
-/// Whether a request was cancelled; handlers that may wait long check it (MS-SMB2 3.3.5.16).
+/// Whether a request was cancelled; handlers that may wait long check it (MS-SMB2 3.3.5.16). The end of the tree connect
+/// or session ends a wait for breaks like a CANCEL; other waits end because it closes their opens.
 ///
 /// | request                            | a CANCEL                                                              |
 /// |------------------------------------|-----------------------------------------------------------------------|

@@ -220,7 +220,7 @@ impl Session {
     /// Ends the session: removes all its opens and returns them, to be closed or disconnected. Later calls return none.
     pub(crate) fn end(&self) -> Vec<u64> {
         self.ended.store(true, Ordering::Release);
-        self.trees.lock().clear();
+        self.trees.lock().drain().for_each(|(_, tree)| tree.leave());
         for channel in self.channels.lock().drain(..) {
             channel.inbox.send(Notice::SessionEnded(self.id));
         }

@@ -11,6 +11,7 @@ use counters::requests::{
 };
 use counters::{Cell, Instance};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
 use vfs::{SnapshotTime, Vfs, VfsResult};
 
 use crate::durable::Durability;
@@ -144,8 +145,10 @@ impl Share {
 
 /// A tree connect (MS-SMB2 3.3.1.9). Counted on the share until the last reference is dropped.
 pub(crate) struct Tree {
-    /// Set once, when it is disconnected: no open is added to it from then on.
+    /// Set once, when it is disconnected or its session ends: no open is added to it from then on.
     gone: AtomicBool,
+    /// Wakes the requests that wait when it is set.
+    left: Notify,
     pub(crate) id: u32,
     pub(crate) share: Arc<Share>,
     /// The maximal access of the session's user to this share (an ACCESS_MASK).
@@ -159,12 +162,22 @@ impl Tree {
         share.users.fetch_add(1, Ordering::Relaxed);
         share.counted.add(TREES, 1);
         let (gone, mac_listings) = (AtomicBool::new(false), AtomicBool::new(false));
-        Tree { gone, id, share, maximal_access, mac_listings }
+        Tree { gone, left: Notify::new(), id, share, maximal_access, mac_listings }
     }
 
     /// Disconnects it; the caller removes its opens from the session after this.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
+        self.left.notify_waiters();
+    }
+
+    /// Completes when it is disconnected, or its session has ended.
+    pub(crate) async fn disconnected(&self) {
+        let mut left = std::pin::pin!(self.left.notified());
+        left.as_mut().enable();
+        if !self.gone.load(Ordering::Acquire) {
+            left.await;
+        }
     }
 
     /// Whether it is connected.
