@@ -236,6 +236,14 @@ pub trait Node: Any + Send + Sync {
     /// Whether a directory has no entries.
     fn is_empty(&self, c: &Ctx) -> Io<VfsResult<bool>>;
 
+    /// Whether its file system can be changed now: it may have become read-only since it was mounted.
+    ///
+    /// # Errors
+    /// `ReadOnly`.
+    fn may_change(&self, _: &Ctx) -> Io<VfsResult<()>> {
+        Io::Done(Ok(()))
+    }
+
     /// All data streams of the file or directory (MS-FSCC 2.4.49): the unnamed one first, which a directory does not
     /// have, then the named ones in no order.
     fn streams(&self, c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {

@@ -229,6 +229,8 @@ async fn may_dispose(
         if !removal || f.file.path_of(open.persistent).is_root() && !f.stream.is_named() {
             return Err(NtStatus::CANNOT_DELETE);
         }
+        // The deletion itself is later, and its failure is reported to no client.
+        f.node.may_change(&ctx).wait().await.map_err(status::of_vfs)?;
         let stat = f.node.stat(&ctx).wait().await.map_err(status::of_vfs)?;
         if stat.attributes.contains(Attributes::READONLY) && !ignore_read_only {
             return Err(NtStatus::CANNOT_DELETE);

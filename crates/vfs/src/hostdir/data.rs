@@ -82,6 +82,13 @@ impl Node for HostNode {
         self.run(Open::stat)
     }
 
+    fn may_change(&self, _: &Ctx) -> Io<VfsResult<()>> {
+        if self.open.shared.device.local {
+            return Io::Done(self.open.may_change());
+        }
+        self.run(Open::may_change)
+    }
+
     fn set_basic(&self, _: &Ctx, change: BasicChange) -> Io<VfsResult<()>> {
         self.run(move |open| open.set_basic(&change))
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io;
 
 use super::device::{self, Device};
@@ -115,6 +115,12 @@ impl Open {
     pub(super) fn stat(&self) -> VfsResult<Stat> {
         let stat = statx(&*self.fd)?;
         Ok(convert(&stat, self.kind, self.shared.id, &self.shared.known()))
+    }
+
+    pub(super) fn may_change(&self) -> VfsResult<()> {
+        self.shared.tree.may_change()?;
+        let mounted = rustix::fs::fstatvfs(&*self.fd)?.f_flag;
+        if mounted.contains(StatVfsMountFlags::RDONLY) { Err(VfsError::ReadOnly) } else { Ok(()) }
     }
 
     pub(super) fn set_basic(&self, change: &BasicChange) -> VfsResult<()> {

@@ -32,6 +32,11 @@ impl Plan<'_> {
         }
         // MS-FSA 2.1.5.1.2.1.
         rules::check_existing(attributes, &self.q, self.overwrites(), is_directory)?;
+        if self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE)
+            && opened.node.may_change(&self.r.ctx()).wait().await.is_err()
+        {
+            return Err(NtStatus::CANNOT_DELETE);
+        }
         if !is_directory && attributes.contains(FileAttributes::READONLY) {
             denied |= WRITES;
         }

@@ -95,23 +95,18 @@ async fn closing_twice() {
 /// The environment variable with the second process's disk.
 const DISK: &str = "SMB_SERVER_TEST_DISK";
 
-/// On a file system that reports a failed write only at close, CLOSE reports it to the client (MS-SMB2 3.3.5.10). A
-/// second process mounts a disk that has less free space than it reports.
-#[test]
-fn what_is_not_stored_is_told_at_close() {
-    let dir = std::env::temp_dir().join(format!("smb-server-disk-{}", std::process::id()));
-    std::fs::create_dir(&dir).expect("a directory");
-    let script = "(mount -t tmpfs -o size=1m none $1 && truncate -s 32M $1/i \
-        && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $1/i && mkdir $1/m && mount -o loop $1/i $1/m \
-        && chmod 777 $1/m) || exit 77; \
-        exec \"$2\" --exact commands::tests::closing::what_is_not_stored_inner --nocapture";
+/// Runs the test `inner` of this binary in a mount namespace of its own, after the shell has done `setup` in the
+/// directory `$1`. The test finds the file system `$1/m` in [`DISK`].
+fn on_a_disk(setup: &str, inner: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script =
+        format!("({setup}) || exit 77; exec \"$2\" --exact commands::tests::closing::{inner} --nocapture");
     let this = std::env::current_exe().expect("a name");
     let run = std::process::Command::new("unshare")
-        .args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"])
-        .args([&dir, &this])
-        .env(DISK, dir.join("m"))
+        .args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"])
+        .args([dir.path(), &this])
+        .env(DISK, dir.path().join("m"))
         .output();
-    std::fs::remove_dir(&dir).expect("empty here");
     match run {
         Ok(run) if run.status.success() => {
             assert!(String::from_utf8_lossy(&run.stdout).contains("1 passed"));
@@ -121,6 +116,41 @@ fn what_is_not_stored_is_told_at_close() {
         }
         _ => eprintln!("SKIPPED: no disk can be made and mounted here"),
     }
+}
+
+/// A file system became read-only while it is shared: nothing can be deleted from it, and the client learns that.
+#[test]
+fn a_disk_becomes_read_only() {
+    let setup = "mount -t tmpfs none $1 && mkdir $1/m && mount -t tmpfs -o mode=777 none $1/m";
+    on_a_disk(setup, "a_disk_becomes_read_only_inner");
+}
+
+/// Run by [`a_disk_becomes_read_only`].
+#[tokio::test]
+async fn a_disk_becomes_read_only_inner() {
+    let Some(disk) = std::env::var_os(DISK) else { return };
+    let w = super::notifying::hosted(World::new(), disk.as_ref());
+    w.close(w.create("f", How::CREATE).await).await;
+    let deleting = How { access: AccessMask::DELETE | AccessMask::READ_ATTRIBUTES, ..How::OPEN };
+    let f = w.create("f", deleting).await;
+    let remount = std::process::Command::new("mount").args(["-o", "remount,ro"]).arg(&disk).status();
+    assert!(remount.expect("there is mount").success());
+    let status = w.set(f, FileInfoClass::DISPOSITION.0, &[1]).await;
+    assert_eq!(status, NtStatus::MEDIA_WRITE_PROTECTED);
+    let on_close = How { options: CreateOptions::DELETE_ON_CLOSE, ..deleting };
+    assert_eq!(w.try_create("f", on_close).await, Err(NtStatus::CANNOT_DELETE));
+    w.close(f).await;
+    assert!(w.exists("f").await);
+}
+
+/// On a file system that reports a failed write only at close, CLOSE reports it to the client (MS-SMB2 3.3.5.10). A
+/// second process mounts a disk that has less free space than it reports.
+#[test]
+fn what_is_not_stored_is_told_at_close() {
+    let setup = "mount -t tmpfs -o size=1m none $1 && truncate -s 32M $1/i \
+        && mkfs.ext4 -q -O ^has_journal -N 16 -m 0 $1/i && mkdir $1/m && mount -o loop $1/i $1/m \
+        && chmod 777 $1/m";
+    on_a_disk(setup, "what_is_not_stored_inner");
 }
 
 /// Run by [`what_is_not_stored_is_told_at_close`].

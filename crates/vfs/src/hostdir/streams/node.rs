@@ -84,6 +84,10 @@ impl Node for StreamNode {
         self.run(Stream::stat)
     }
 
+    fn may_change(&self, c: &Ctx) -> Io<VfsResult<()>> {
+        self.file.may_change(c)
+    }
+
     fn set_basic(&self, c: &Ctx, change: BasicChange) -> Io<VfsResult<()>> {
         if change.written.is_some() {
             self.stream.wrote.store(false, Ordering::Relaxed); // earlier writes no longer set the time
