@@ -1,8 +1,9 @@
 //! State that all opens of one file share: its opens and their modes, whether it is marked for deletion, its byte-range
 //! locks.
 //!
-//! **File and stream.** Names and delete-pending belong to the file; share modes, caching rights ([`caching`]) and
-//! byte-range locks to each of its streams. Durable opens stay members after their session has ended.
+//! **File, link and stream.** Opens and streams belong to the file; delete-pending to each of its names ([`Removal`]);
+//! share modes, caching rights ([`caching`]) and byte-range locks to each of its streams. Durable opens stay members after
+//! their session has ended.
 //!
 //! **Breaks.** [`FileTable::join`] and [`FileState::contend`] decide which caching rights of other opens an operation
 //! breaks, and return the notices to send and how long to wait; [`FileState::changed_since`] completes when the caller
@@ -16,8 +17,8 @@
 //! Invariants:
 //! 1. A state is in the table exactly while it has members, or its removal, that of one of its streams, or a rename onto it
 //!    is running.
-//! 2. `delete_pending` is not cleared before `removing` is, when the removal has ended, and no open joins until then: it
-//!    waits for [`FileTable::removed`].
+//! 2. A removal stays until it has ended, and no open joins by its name until then: it waits for [`FileTable::removed`].
+//!    A share and path have at most one.
 //! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
 //!    locked when the table of locks is, not the other way round.
 
@@ -80,12 +81,8 @@ struct State {
     members: Vec<Member>,
     /// The streams that are open.
     streams: Vec<StreamEntry>,
-    /// The name to remove at the last close: the path of the open that marked the file, even if the last open has
-    /// another path.
-    delete_pending: Option<Removal>,
-    /// As `delete_pending`, once the last open is closed and the name is being removed. Opens with POSIX extensions may
-    /// still be members.
-    removing: Option<Removal>,
+    /// The names that are marked for deletion.
+    removals: Vec<Removal>,
     /// The path that a running rename gives it.
     renamed_to: Option<VfsPath>,
     /// It has no opens, and a rename is about to replace it.
@@ -180,7 +177,7 @@ pub(crate) struct Joined {
 pub(crate) struct Left {
     /// It was the last open of this lease.
     pub(crate) lease_gone: Option<LeaseId>,
-    /// The file is to be removed.
+    /// Names of the file are to be removed: see [`FileState::removal`].
     pub(crate) remove: bool,
     /// This stream is to be removed, and [`FileTable::stream_removed`] to be called.
     pub(crate) remove_stream: Option<StreamName>,

@@ -159,7 +159,7 @@ impl Open {
             action: self.created.action.0,
             timeout_ms: durable.timeout.as_millis() as u64,
             delete_on_close: f.file.deletes_on_close(self.persistent) || f.stream.is_deleting(),
-            delete_pending: f.file.is_delete_pending(),
+            delete_pending: f.file.is_delete_pending(self.persistent),
             posix: f.posix,
             caching: f.holder.and_then(|id| caching_record(id, f)),
             locks: f.stream.locks_held_by(self.persistent),

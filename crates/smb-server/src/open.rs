@@ -188,11 +188,6 @@ impl FileOpen {
         Origin::Open { parent_lease: self.parent_lease }
     }
 
-    /// Whether its stream or file is deleted at the last close.
-    pub(crate) fn is_delete_pending(&self) -> bool {
-        self.stream.is_deleting() || self.file.is_delete_pending()
-    }
-
     /// Waits for the running changes of the file through this open, and refuses new ones.
     pub(crate) async fn shut(&self) {
         self.gate.shut().await;

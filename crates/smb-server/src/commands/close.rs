@@ -1,4 +1,4 @@
-//! CLOSE (MS-SMB2 3.3.5.10) and its effects on the file (MS-FSA 2.1.5.4).
+//! CLOSE (MS-SMB2 3.3.5.10) and its effects on the file (MS-FSA 2.1.5.5).
 
 use std::sync::Arc;
 
@@ -158,7 +158,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     if !left.remove && left.remove_stream.is_none() {
         // This open may have been the one that marks the directory for deletion.
         if let Some((share, path)) = directory
-            && f.file.is_delete_pending()
+            && f.file.deleted_names() > 0
         {
             share.watches.delete_pending(&path);
         }
@@ -168,43 +168,40 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let (done, wait) = oneshot::channel::<()>();
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
-        let remove_file = match left.remove_stream {
-            Some(name) => remove_stream(&server, &open, &name, place).await,
-            None => true,
-        };
-        if remove_file {
-            remove(&server, &open).await;
+        if let Some(name) = left.remove_stream {
+            remove_stream(&server, &open, &name, place).await;
         }
+        remove_names(&server, &open).await;
         drop(done);
     });
     let _ = wait.await;
     stored
 }
 
-/// Removes a named stream whose last open was closed (MS-FSA 2.1.5.4, Stream Deletion). Returns whether the file is to
-/// be removed too. `place`: the share and path of the file in this open.
+/// Removes a named stream whose last open was closed (MS-FSA 2.1.5.5, Stream Deletion). `place`: the share and path of the
+/// file in this open.
 async fn remove_stream(
     server: &Server,
     open: &Open,
     name: &StreamName,
     place: Option<(Arc<Share>, VfsPath)>,
-) -> bool {
-    let Some(f) = open.file() else { return false };
+) {
+    let Some(f) = open.file() else { return };
     match (f.node.remove_stream(&env::Ctx::default(), name).wait().await, place) {
         (Ok(_), Some((share, path))) => server.publish_stream(&share, &path, name, StreamChange::Removed),
         (Ok(_), None) => {}
         (Err(e), _) => tracing::debug!(stream = ?name, "a stream could not be removed at close: {e}"),
     }
-    server.files.stream_removed(&f.file, &f.stream)
+    server.files.stream_removed(&f.file, &f.stream, open.persistent);
 }
 
-/// Removes a file whose last open was closed.
-async fn remove(server: &Arc<Server>, open: &Open) {
+/// Removes the names of a file that the close of this open removes (MS-FSA 2.1.5.5, File Deletion): mostly one.
+async fn remove_names(server: &Arc<Server>, open: &Open) {
     let Some(f) = open.file() else { return };
-    // Its name may change until then, its share does not.
-    if let Some(Removal { share, .. }) = f.file.removal() {
+    // A name may change until then, its share does not.
+    while let Some(Removal { share, .. }) = f.file.removal(open.persistent) {
         let mut change = server.namespace.begin_change(&share).await;
-        if let Some(removal) = f.file.removal() {
+        if let Some(removal) = f.file.removal(open.persistent) {
             change.touch(&removal.path, removal.id);
             if remove_name(&removal).await {
                 // The parent lease is spared only if it belongs both to the open that marked the file and to the one
@@ -215,11 +212,12 @@ async fn remove(server: &Arc<Server>, open: &Open) {
                 server.publish(&removal.share, &Event { path: &removal.path, what, origin });
             }
         }
+        drop(change);
+        server.files.removed(&f.file, open.persistent);
     }
-    server.files.removed(&f.file);
 }
 
-/// Removes the name; returns whether it is removed. MS-FSA 2.1.5.4: a failure is reported to no client; a directory
+/// Removes the name; returns whether it is removed. MS-FSA 2.1.5.5: a failure is reported to no client; a directory
 /// that is no longer empty stays.
 async fn remove_name(removal: &Removal) -> bool {
     let Some(vfs) = removal.share.vfs() else { return false };

@@ -56,11 +56,11 @@ pub(crate) fn basic(s: &Stat) -> FileBasicInformation {
 }
 
 /// FileStandardInformation. A name that will be deleted does not count as a link (MS-FSA 2.1.5.12.27).
-pub(crate) fn standard(s: &Stat, delete_pending: bool) -> FileStandardInformation {
+pub(crate) fn standard(s: &Stat, delete_pending: bool, deleted_names: usize) -> FileStandardInformation {
     FileStandardInformation {
         allocation_size: s.allocation,
         end_of_file: s.size,
-        number_of_links: if delete_pending { s.links.saturating_sub(1) } else { s.links },
+        number_of_links: s.links.saturating_sub(deleted_names as u32),
         delete_pending,
         directory: s.kind == Kind::Directory,
     }

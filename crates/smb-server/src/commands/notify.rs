@@ -46,7 +46,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         // A CLOSE waits for this pass and then ends the watch; after it no watch is started.
         let _pass = Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)?;
         // MS-FSA 2.1.5.11: a directory that is marked for deletion is not watched.
-        if f.file.is_delete_pending() {
+        if f.file.is_delete_pending(open.persistent) {
             return Err(NtStatus::DELETE_PENDING);
         }
         share.watches.request(open.persistent, f.file.path_of(open.persistent), scope, outside)

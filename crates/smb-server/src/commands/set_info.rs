@@ -176,8 +176,7 @@ fn set_mode(f: &FileOpen, mode: CreateOptions) -> Result<(), NtStatus> {
     Ok(())
 }
 
-/// FileDispositionInformationEx (MS-FSA 2.1.5.15.3). The name is always removed at the last close: POSIX semantics
-/// would remove it when this open is closed.
+/// FileDispositionInformationEx (MS-FSA 2.1.5.15.4).
 async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -> Result<(), NtStatus> {
     let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
     let delete = flags.contains(DispositionFlags::DELETE);
@@ -189,7 +188,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     if flags.contains(DispositionFlags::ON_CLOSE) {
         f.file.set_delete_on_close(open.persistent, delete);
     } else {
-        set_delete_pending(open, f, delete);
+        set_delete_pending(open, f, delete, flags.contains(DispositionFlags::POSIX_SEMANTICS));
     }
     r.server.store_opens_of(&f.file).await
 }
@@ -200,12 +199,12 @@ async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result
     if delete {
         r.contend(f, Operation::Names).await?;
     }
-    set_delete_pending(open, f, delete);
+    set_delete_pending(open, f, delete, false);
     r.server.store_opens_of(&f.file).await
 }
 
-fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool) {
-    f.file.set_delete_pending(open.persistent, delete);
+fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool, posix: bool) {
+    f.file.set_delete_pending(open.persistent, delete, posix);
     if delete
         && f.node.kind() == Kind::Directory
         && let Some((share, path)) = f.file.place_of(open.persistent)

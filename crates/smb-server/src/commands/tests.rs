@@ -4,6 +4,7 @@ mod closing;
 mod creating;
 mod directory_leases;
 mod information;
+mod links;
 mod listing;
 mod locking;
 mod mac;

@@ -92,14 +92,6 @@ impl State {
         Joined { file: Arc::clone(file), stream, caching, parent_lease, posix }
     }
 
-    /// Whether the name can be removed before the last close: every open has POSIX extensions.
-    pub(super) fn may_unlink(&self) -> bool {
-        self.delete_pending.is_some()
-            && self.removing.is_none()
-            && !self.members.is_empty()
-            && self.members.iter().all(|m| m.posix)
-    }
-
     /// Removes a member from its holder, and its stream if it was the stream's last. Returns the lease that this ends,
     /// and the name of the stream if that is to be removed from the file.
     pub(super) fn stop_caching(&mut self, member: &Member) -> (Option<LeaseId>, Option<StreamName>) {

@@ -16,7 +16,7 @@ use crate::share::Share;
 /// How long an open waits while the file that it found is being removed. In MS-FSA a CLOSE removes the file at once.
 pub(super) const REMOVAL_WAIT: Duration = Duration::from_secs(5);
 
-/// A name that is to be removed at the last close.
+/// A name that is marked for deletion (MS-FSA 2.1.1.4, Link.IsDeleted): the path of the open that marked it.
 #[derive(Clone)]
 pub(crate) struct Removal {
     pub(crate) share: Arc<Share>,
@@ -24,6 +24,28 @@ pub(crate) struct Removal {
     pub(crate) id: FileKey,
     /// The parent lease of the open that marked it.
     pub(crate) parent_lease: Option<LeaseKey>,
+    /// With POSIX semantics, the open that marked it: the name is removed when that is closed, even if other opens
+    /// remain.
+    posix_open: Option<u64>,
+    /// The open whose close removes it, once that has begun.
+    running_for: Option<u64>,
+}
+
+impl Removal {
+    /// Whether an open has this share and path.
+    pub(super) fn is_by(&self, member: &Member) -> bool {
+        Arc::ptr_eq(&self.share, &member.share) && self.path == member.path
+    }
+
+    /// Whether an open may have opened the file by this name: shares may overlap, so a path in another share may be the
+    /// same link.
+    pub(super) fn is_of(&self, member: &Member) -> bool {
+        !Arc::ptr_eq(&self.share, &member.share) || self.path == member.path
+    }
+
+    fn is_running(&self) -> bool {
+        self.running_for.is_some()
+    }
 }
 
 impl Member {
@@ -34,27 +56,76 @@ impl Member {
             path: self.path.clone(),
             id,
             parent_lease: self.parent_lease,
+            posix_open: None,
+            running_for: None,
         }
     }
 }
 
 impl State {
-    /// The refusal of a CREATE: DELETE_PENDING while other opens of a file marked for deletion exist; a wait while it
-    /// is being removed; `None` in other cases.
+    /// Starts the removals for which a closed open was the last one to wait for. `closing` is that open if it has just
+    /// left, `None` if its stream was removed since. Returns whether there are any.
+    pub(super) fn start_removals(&mut self, open: u64, closing: Option<&Member>) -> bool {
+        let State { members, streams, removals, .. } = self;
+        // A stream that is being removed has no member: its removal comes first.
+        let streams_are_settled = streams.iter().all(|e| members.iter().any(|m| m.stream == e.name));
+        let mut any = false;
+        for removal in removals.iter_mut().filter(|r| !r.is_running()) {
+            let mut others = members.iter().filter(|m| removal.is_of(m)).peekable();
+            let start = match others.peek() {
+                None => streams_are_settled,
+                Some(_) => closing.is_some_and(|closing| {
+                    let has_posix_extensions =
+                        closing.posix && removal.is_of(closing) && others.all(|m| m.posix);
+                    removal.posix_open == Some(open) || has_posix_extensions
+                }),
+            };
+            if start {
+                removal.running_for = Some(open);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Marks the name of an open, if it is not being removed already.
+    fn mark(&mut self, removal: Removal, member: usize) {
+        let member = &self.members[member];
+        if !self.removals.iter().any(|r| r.is_by(member) && r.is_running()) {
+            self.removals.retain(|r| !r.is_by(member));
+            self.removals.push(removal);
+        }
+    }
+
+    /// One of the removals that run for this open has ended.
+    pub(super) fn end_removal(&mut self, open: u64) {
+        if let Some(ended) = self.removals.iter().position(|r| r.running_for == Some(open)) {
+            self.removals.remove(ended);
+        }
+    }
+
+    fn member(&self, open: u64) -> Option<usize> {
+        self.members.iter().position(|m| m.open == open)
+    }
+
+    /// The refusal of a CREATE: DELETE_PENDING while other opens of a name marked for deletion exist (MS-FSA 2.1.5.1,
+    /// Link.IsDeleted and Stream.IsDeleted); a wait while it is being removed; `None` in other cases.
     pub(super) fn refused_by_removal(
         &self,
         file: &Arc<FileState>,
         member: &Member,
         now: Moment,
     ) -> Option<Refusal> {
-        let marked = self.delete_pending.is_some();
-        let deleting = |e: &StreamEntry| e.name == member.stream && e.stream.is_deleting();
-        if !marked && !self.streams.iter().any(deleting) {
-            return None;
-        }
         let status = NtStatus::DELETE_PENDING;
-        let opened = self.members.iter().any(|m| marked || m.stream == member.stream);
-        if opened && self.removing.is_none() {
+        let deleting = |e: &StreamEntry| e.name == member.stream && e.stream.is_deleting();
+        let in_use = match self.removals.iter().find(|r| r.is_of(member)) {
+            Some(removal) => !removal.is_running() && self.members.iter().any(|m| removal.is_of(m)),
+            None if self.streams.iter().any(deleting) => {
+                self.members.iter().any(|m| m.stream == member.stream)
+            }
+            None => return None,
+        };
+        if in_use {
             return Some(Refusal::Status(status));
         }
         // The last open was closed, or a removal with POSIX semantics has begun: the removal completes soon.
@@ -66,14 +137,21 @@ impl State {
 }
 
 impl FileState {
-    /// Whether the file is removed at its last close.
-    pub(crate) fn is_delete_pending(&self) -> bool {
-        self.state.lock().delete_pending.is_some()
+    /// Whether the name by which a file was opened is marked for deletion.
+    pub(crate) fn is_delete_pending(&self, open: u64) -> bool {
+        let state = self.state.lock();
+        state.member(open).is_some_and(|m| state.removals.iter().any(|r| r.is_of(&state.members[m])))
     }
 
-    /// The name to remove, after [`FileTable::leave`] has requested it.
-    pub(crate) fn removal(&self) -> Option<Removal> {
-        self.state.lock().removing.clone()
+    /// How many of its names are marked for deletion. A directory has one name.
+    pub(crate) fn deleted_names(&self) -> usize {
+        self.state.lock().removals.len()
+    }
+
+    /// A name to remove for an open that was closed, after [`FileTable::leave`] has requested it; call
+    /// [`FileTable::removed`] then.
+    pub(crate) fn removal(&self, open: u64) -> Option<Removal> {
+        self.state.lock().removals.iter().find(|r| r.running_for == Some(open)).cloned()
     }
 
     /// Whether closing this open deletes the file or its stream.
@@ -81,30 +159,35 @@ impl FileState {
         self.state.lock().members.iter().any(|m| m.open == open && m.delete_on_close)
     }
 
-    /// Marks the file for deletion at the last close, under the path of this open.
+    /// Marks the name of this open for deletion at its last close.
     pub(crate) fn delete_with_last(&self, open: u64) {
         let mut state = self.state.lock();
-        if let Some(member) = state.members.iter().find(|m| m.open == open) {
-            state.delete_pending = Some(member.removal(self.id));
+        if let Some(member) = state.member(open) {
+            let removal = state.members[member].removal(self.id);
+            state.mark(removal, member);
         }
     }
 
-    /// FileDispositionInformation: sets whether it is removed at the last close (MS-FSA 2.1.5.15.3).
-    pub(crate) fn set_delete_pending(&self, open: u64, pending: bool) {
+    /// FileDispositionInformation: sets whether the name of this open is removed at its last close, or with `posix` at
+    /// the close of this open (MS-FSA 2.1.5.15.3, 2.1.5.15.4).
+    pub(crate) fn set_delete_pending(&self, open: u64, pending: bool, posix: bool) {
         let mut state = self.state.lock();
-        if state.removing.is_some() {
-            return;
-        }
+        let Some(member) = state.member(open) else { return };
         if let Some(stream) = state.named_stream(open) {
             return stream.deleting.store(pending, Ordering::Release);
         }
-        let by = state.members.iter().find(|m| pending && m.open == open);
-        let removal = by.map(|m| m.removal(self.id));
-        state.delete_pending = removal;
+        if pending {
+            let posix_open = posix.then_some(open);
+            let removal = Removal { posix_open, ..state.members[member].removal(self.id) };
+            state.mark(removal, member);
+        } else {
+            let State { members, removals, .. } = &mut *state;
+            removals.retain(|r| r.is_running() || !r.is_of(&members[member]));
+        }
     }
 
-    /// The file is deleted when this open is closed, if it has no other open. For an open of a named stream: deletes
-    /// the stream, and with `whole` the file too.
+    /// The name of this open is removed when it is closed, if no other open has it. For an open of a named stream:
+    /// deletes the stream, and with `whole` the name too.
     pub(crate) fn delete_if_alone(&self, open: u64, whole: bool) {
         let mut state = self.state.lock();
         if let Some(stream) = state.named_stream(open) {
@@ -116,10 +199,11 @@ impl FileState {
                 return;
             }
         }
-        if let [m] = state.members.as_slice()
-            && m.open == open
-        {
-            state.delete_pending = Some(m.removal(self.id));
+        if let Some(member) = state.member(open) {
+            let removal = state.members[member].removal(self.id);
+            if state.members.iter().filter(|m| removal.is_of(m)).count() == 1 {
+                state.mark(removal, member);
+            }
         }
     }
 

@@ -92,8 +92,8 @@ impl FileTable {
         Joined { file, stream, caching: held, parent_lease, posix }
     }
 
-    /// Removes an open and its locks from its file (MS-FSA 2.1.5.4). If [`Left::remove`] is set, the caller removes the
-    /// file from the backend under [`FileState::removal`], and then calls [`FileTable::removed`].
+    /// Removes an open and its locks from its file (MS-FSA 2.1.5.5). If [`Left::remove`] is set, the caller removes
+    /// the names [`FileState::removal`] from the backend, and calls [`FileTable::removed`] after each.
     pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
         let left = self.leave_members(file, open);
         // After the removal: an open that is no member gets no lock any more.
@@ -108,61 +108,42 @@ impl FileTable {
         let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
         let member = state.members.swap_remove(i);
         let (lease_gone, remove_stream) = state.stop_caching(&member);
-        let member_is_posix = member.posix;
-        if member.delete_on_close && member.stream.is_none() && state.delete_pending.is_none() {
-            state.delete_pending = Some(member.removal(file.id));
+        let marks = member.delete_on_close && member.stream.is_none();
+        if marks && !state.removals.iter().any(|r| r.is_by(&member)) {
+            state.removals.push(member.removal(file.id));
         }
-        let remove = if member_is_posix && state.may_unlink() {
-            state.removing = state.delete_pending.clone();
-            true
-        } else {
-            FileTable::remove_if_unused(&mut files, file, &mut state)
-        };
+        let remove = state.start_removals(open, Some(&member));
+        FileTable::forget_if_unused(&mut files, file, &state);
         Left { lease_gone, remove, remove_stream }
     }
 
-    /// Called when a member has left or a stream is removed: removes a file without members and streams from the table.
-    /// Returns true if the file must be removed from the backend first.
-    fn remove_if_unused(
-        files: &mut HashMap<FileKey, Arc<FileState>>,
-        file: &FileState,
-        state: &mut State,
-    ) -> bool {
-        // Its name is being removed: `removed` removes the entry later.
-        if state.removing.is_some() {
-            return false;
+    /// Called when a member has left, or a stream or name is removed: removes a file without members, streams and
+    /// removals from the table. A stream that is being removed has no member, and keeps its entry.
+    fn forget_if_unused(files: &mut HashMap<FileKey, Arc<FileState>>, file: &FileState, state: &State) {
+        if state.members.is_empty() && state.streams.is_empty() && state.removals.is_empty() {
+            files.remove(&file.id);
         }
-        // A stream that is being removed has no member, and keeps its entry.
-        if !state.members.is_empty() || !state.streams.is_empty() {
-            return false;
-        }
-        if state.delete_pending.is_some() {
-            state.removing = state.delete_pending.clone();
-            return true;
-        }
-        files.remove(&file.id);
-        false
     }
 
-    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. Returns whether the file is
-    /// to be removed now.
-    pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState) -> bool {
+    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. `open` is the open that was
+    /// closed: there may be names to remove for it now, see [`FileState::removal`].
+    pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
         state.streams.retain(|e| !std::ptr::eq(&*e.stream, stream));
-        let remove = FileTable::remove_if_unused(&mut files, file, &mut state);
+        state.start_removals(open, None);
+        FileTable::forget_if_unused(&mut files, file, &state);
         drop((state, files));
         file.has_changed();
-        remove
     }
 
-    /// The removal that [`FileTable::leave`] asked for is done, or has failed: the file may be opened again, if it
-    /// still exists. Its other opens stay members.
-    pub(crate) fn removed(&self, file: &Arc<FileState>) {
+    /// The removal of a name for this open is done, or has failed: the file may be opened again, if it still has a name.
+    /// Its other opens stay members.
+    pub(crate) fn removed(&self, file: &Arc<FileState>, open: u64) {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
-        (state.removing, state.delete_pending) = (None, None);
-        FileTable::remove_if_unused(&mut files, file, &mut state);
+        state.end_removal(open);
+        FileTable::forget_if_unused(&mut files, file, &state);
         drop((state, files));
         file.has_changed();
     }
@@ -199,7 +180,7 @@ impl FileTable {
         let files = self.by_id.lock();
         files.get(&id).is_some_and(|f| {
             let state = f.state.lock();
-            !state.claimed && state.delete_pending.is_none() && state.members.iter().all(|m| m.posix)
+            !state.claimed && state.removals.is_empty() && state.members.iter().all(|m| m.posix)
         })
     }
 
@@ -245,7 +226,7 @@ impl FileTable {
             let state = f.state.lock();
             // A file that is about to be removed is found by its path, so it blocks the rename too.
             state.members.iter().any(|m| below(&m.share, &m.path))
-                || state.delete_pending.as_ref().is_some_and(|r| below(&r.share, &r.path))
+                || state.removals.iter().any(|r| below(&r.share, &r.path))
         };
         files.values().filter(is_below).cloned().collect()
     }
@@ -266,7 +247,7 @@ impl FileTable {
             let mut state = file.state.lock();
             let state = &mut *state;
             let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
-            let marked = state.delete_pending.iter_mut().map(|r| (&r.share, &mut r.path));
+            let marked = state.removals.iter_mut().map(|r| (&r.share, &mut r.path));
             for (s, path) in members.chain(marked) {
                 if Arc::ptr_eq(s, share) && *path == *from {
                     *path = to.clone();

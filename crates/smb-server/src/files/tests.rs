@@ -65,7 +65,7 @@ async fn an_open_waits_for_a_removal_that_is_running() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
     let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "f")).expect("the first");
     f.set_delete_on_close(1, true);
-    f.set_delete_pending(1, true);
+    f.set_delete_pending(1, true, false);
     let refusal = t.join(&n, FILE, n.snapshot(), member(2, &s, "f"), PLAIN).err();
     assert!(matches!(refusal, Some(Refusal::Status(NtStatus::DELETE_PENDING))));
     assert!(t.leave(&f, &stream, 1).remove);
@@ -74,7 +74,7 @@ async fn an_open_waits_for_a_removal_that_is_running() {
     assert_eq!(status, NtStatus::DELETE_PENDING);
     assert_eq!(contention.wait_until, Some(PLAIN.now.after(removal::REMOVAL_WAIT)));
     assert!(contention.notices.is_empty());
-    tokio::join!(file.changed_since(contention.seen), async { t.removed(&f) });
+    tokio::join!(file.changed_since(contention.seen), async { t.removed(&f, 1) });
     join(&t, &n, member(2, &s, "f")).expect("it is gone, and another file may have its number");
 }
 
@@ -86,38 +86,57 @@ fn nobody_joins_a_file_that_is_being_removed() {
     assert!(Arc::ptr_eq(&f.file, &g.file));
     let Joined { file: f, stream, .. } = f;
     f.set_delete_on_close(2, true);
-    assert!(!t.leave(&f, &stream, 2).remove && f.is_delete_pending() && f.removal().is_none());
+    assert!(!t.leave(&f, &stream, 2).remove && f.is_delete_pending(1) && f.removal(2).is_none());
     assert!(t.leave(&f, &stream, 1).remove, "the last one");
-    let removal = f.removal().expect("said so");
+    let removal = f.removal(1).expect("said so");
     assert_eq!((removal.path, removal.id), (path("f"), FILE));
-    f.set_delete_pending(4, false);
     let refused = join(&t, &n, member(3, &s, "f")).err();
     assert_eq!(refused, Some(Some(NtStatus::DELETE_PENDING)));
-    t.removed(&f);
+    t.removed(&f, 1);
     join(&t, &n, member(4, &s, "f")).expect("another file by now");
     assert!(!t.leave(&f, &stream, 1).remove, "leaving twice");
 }
 
-// The name that was marked for deletion is the one that is removed, even if the last open has another name of the file
-// and the marked name was renamed in between.
+// MS-FSA 2.1.5.1, 2.1.5.5: a name that is marked for deletion is removed at the last close of that name, also if it was
+// renamed in between. Another name of the file is not concerned.
 #[tokio::test]
 async fn the_name_that_was_marked_is_removed() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
     let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "a")).expect("the first");
-    join(&t, &n, member(2, &s, "b")).expect("by its other name");
-    f.set_delete_pending(1, true);
+    join(&t, &n, member(2, &s, "a")).expect("by the same name");
+    join(&t, &n, member(3, &s, "b")).expect("by its other name");
+    f.set_delete_pending(1, true, false);
+    assert!(f.is_delete_pending(2) && !f.is_delete_pending(3));
     assert!(!t.leave(&f, &stream, 1).remove);
     let change = n.begin_rename(&s, &f, false).await;
     change.renamed(&t, FILE, &path("a"), &path("c"));
     drop(change);
+    assert_eq!(join(&t, &n, member(4, &s, "c")).err(), Some(Some(NtStatus::DELETE_PENDING)));
+    join(&t, &n, member(5, &s, "b")).expect("not marked");
     assert!(t.leave(&f, &stream, 2).remove);
-    assert_eq!(f.removal().expect("said so").path, path("c"));
-    t.removed(&f);
+    assert_eq!(f.removal(2).expect("said so").path, path("c"));
+    t.removed(&f, 2);
+    assert!(f.removal(2).is_none());
+    assert!(!t.leave(&f, &stream, 3).remove && !t.leave(&f, &stream, 5).remove);
+    assert_eq!(t.open_files(), 0);
 
-    let Joined { file: f, stream, .. } = join(&t, &n, member(3, &s, "b")).expect("again");
-    f.set_delete_pending(3, true);
-    f.set_delete_pending(3, false);
-    assert!(!t.leave(&f, &stream, 3).remove, "spared");
+    let Joined { file: f, stream, .. } = join(&t, &n, member(6, &s, "b")).expect("again");
+    f.set_delete_pending(6, true, false);
+    f.set_delete_pending(6, false, false);
+    assert!(!t.leave(&f, &stream, 6).remove, "spared");
+}
+
+// The same link may have another path in a share that overlaps: an open there counts as one of the name.
+#[test]
+fn a_marked_name_in_another_share() {
+    let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "d\\f")).expect("the first");
+    join(&t, &n, member(2, &other, "f")).expect("by the other share");
+    f.set_delete_pending(1, true, false);
+    assert_eq!(join(&t, &n, member(3, &other, "f")).err(), Some(Some(NtStatus::DELETE_PENDING)));
+    assert!(!t.leave(&f, &stream, 1).remove);
+    assert!(t.leave(&f, &stream, 2).remove);
+    assert_eq!(f.removal(2).expect("said so").path, path("d\\f"));
 }
 
 // MS-SMB2 3.3.5.12: locks of others, and only while there are any.

@@ -71,7 +71,7 @@ impl NewFile {
         }
         reparse::pass(&parent.stat)?;
         // MS-FSA 2.1.5.1: the last link of the path is deleted.
-        if self.server.files.find(parent.stat.id).is_some_and(|directory| directory.is_delete_pending()) {
+        if self.server.files.find(parent.stat.id).is_some_and(|directory| directory.deleted_names() > 0) {
             return Err(NtStatus::DELETE_PENDING);
         }
         if self.read_only_volume {

@@ -106,7 +106,9 @@ fn check_access(open: &Open, class: FileInfoClass) -> Result<(), NtStatus> {
 fn of_stat(open: &Open, f: &FileOpen, class: FileInfoClass, s: &Stat) -> Result<Answer, NtStatus> {
     use FileInfoClass as C;
     let mut bytes = Vec::new();
-    let standard = standard(s, f.is_delete_pending());
+    // MS-FSA 2.1.5.12.27.
+    let delete_pending = f.stream.is_deleting() || f.file.is_delete_pending(open.persistent);
+    let standard = standard(s, delete_pending, f.file.deleted_names());
     match class {
         C::BASIC => basic(s).encode(&mut bytes),
         C::STANDARD => standard.encode(&mut bytes),

@@ -82,8 +82,8 @@ async fn try_link(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Result
     change.touch(&to.path, f.node.id());
     // Checked again: from here on names cannot change.
     let folder = check_folder(r, &to.path, false).await?;
-    // MS-FSA 2.1.5.15.6, MS-FSCC 2.4.28: a file that is deleted gets no further name.
-    if f.file.is_delete_pending() {
+    // MS-FSA 2.1.5.15.7, MS-FSCC 2.4.28: no name is linked to one that is deleted.
+    if f.file.is_delete_pending(open.persistent) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     for _ in 0..ATTEMPTS {
@@ -162,7 +162,7 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
     change.touch(&from, id);
     change.touch(&to.path, id);
     let folder = check_folder(r, &to.path, directory).await?;
-    if f.file.is_delete_pending() {
+    if f.file.is_delete_pending(open.persistent) {
         return Err(NtStatus::DELETE_PENDING.into());
     }
     // MS-FSA 2.1.5.15.11: a directory with opens below it is not renamed.

@@ -11,7 +11,7 @@ fn disposition(delete_pending: bool) -> Vec<u8> {
 
 const DISPOSITION: u8 = FileInfoClass::DISPOSITION.0;
 
-// MS-FSA 2.1.5.4: with the last open; no open is added in between.
+// MS-FSA 2.1.5.5: with the last open; no open is added in between.
 #[tokio::test(start_paused = true)]
 async fn delete_on_close() {
     let w = World::new();

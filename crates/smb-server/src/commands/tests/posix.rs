@@ -146,8 +146,7 @@ async fn only_where_it_was_negotiated() {
 async fn unlink(w: &World, path: &str) {
     let (id, _) = open(w, path, How { access: AccessMask::DELETE, ..How::OPEN }, 0).await.expect("there");
     let mut buffer = Vec::new();
-    let flags = DispositionFlags::DELETE | DispositionFlags::POSIX_SEMANTICS;
-    FileDispositionInformationEx { flags }.encode(&mut buffer);
+    FileDispositionInformationEx { flags: DispositionFlags::DELETE }.encode(&mut buffer);
     assert_eq!(w.set(id, FileInfoClass::DISPOSITION_EX.0, &buffer).await, NtStatus::SUCCESS);
     w.close(id).await;
 }

@@ -9,7 +9,7 @@ async fn rename(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtS
     w.set(id, FileInfoClass::RENAME.0, &bytes).await
 }
 
-async fn link(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtStatus {
+pub(super) async fn link(w: &World, id: FileId, to: &str, replace_if_exists: bool) -> NtStatus {
     let (name, mut bytes) = (Utf16Buf::from(to), Vec::new());
     let q = FileLinkInformation { replace_if_exists, root_directory: 0, name: name.as_utf16() };
     q.encode(&mut bytes).expect("fits");
