@@ -98,11 +98,16 @@ impl Namespace {
     ) -> bool {
         let moves = |(s, from): &(Arc<Share>, VfsPath)| Arc::ptr_eq(s, share) && path.starts_with(from);
         let moving = self.moving_count.load(Ordering::Acquire) > 0 && self.moving.lock().iter().any(moves);
-        let current = !moving && self.log.is_current(snapshot, share, path, id);
+        let current = !moving && self.log.is_current(snapshot, share, path, Some(id));
         if !current {
             self.overtaken.fetch_add(1, Ordering::Relaxed);
         }
         current
+    }
+
+    /// Whether a name has not been changed since `snapshot`.
+    pub(crate) fn is_name_current(&self, snapshot: Snapshot, share: &Arc<Share>, path: &VfsPath) -> bool {
+        self.log.is_current(snapshot, share, path, None)
     }
 
     /// How many opens lost the race against a change since the start.

@@ -187,11 +187,17 @@ async fn remove_stream(
     place: Option<(Arc<Share>, VfsPath)>,
 ) {
     let Some(f) = open.file() else { return };
+    // An open that found the stream before this does not join it after.
+    let mut change = None;
+    if let Some((share, path)) = &place {
+        change.insert(server.namespace.begin_change(share).await).touch(path, f.file.id());
+    }
     match (f.node.remove_stream(&env::Ctx::default(), name).wait().await, place) {
         (Ok(_), Some((share, path))) => server.publish_stream(&share, &path, name, StreamChange::Removed),
         (Ok(_), None) => {}
         (Err(e), _) => tracing::debug!(stream = ?name, "a stream could not be removed at close: {e}"),
     }
+    drop(change);
     server.files.stream_removed(&f.file, &f.stream, open.persistent);
 }
 

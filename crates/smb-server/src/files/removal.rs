@@ -67,13 +67,13 @@ impl State {
     /// left, `None` if its stream was removed since. Returns whether there are any.
     pub(super) fn start_removals(&mut self, open: u64, closing: Option<&Member>) -> bool {
         let State { members, streams, removals, .. } = self;
-        // A stream that is being removed has no member: its removal comes first.
-        let streams_are_settled = streams.iter().all(|e| members.iter().any(|m| m.stream == e.name));
+        // A stream without a member is being removed. That comes first, before the file is gone with its last name.
+        let may_end_file = !members.is_empty() || streams.is_empty();
         let mut any = false;
         for removal in removals.iter_mut().filter(|r| !r.is_running()) {
             let mut others = members.iter().filter(|m| removal.is_of(m)).peekable();
             let start = match others.peek() {
-                None => streams_are_settled,
+                None => may_end_file,
                 Some(_) => closing.is_some_and(|closing| {
                     let has_posix_extensions =
                         closing.posix && removal.is_of(closing) && others.all(|m| m.posix);

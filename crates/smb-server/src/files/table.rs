@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use env::Moment;
 use smb_wire::NtStatus;
-use vfs::{FileKey, VfsPath};
+use vfs::{FileKey, StreamName, VfsPath};
 
 use super::caching::{self, Operation, Restored};
 use super::locks::LockRange;
@@ -22,6 +22,19 @@ pub(crate) struct Claim<'t>(&'t FileTable, FileKey);
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
         self.0.by_id.lock().remove(&self.1);
+    }
+}
+
+/// See [`FileTable::claim_stream`].
+pub(crate) struct StreamClaim<'t> {
+    table: &'t FileTable,
+    file: Arc<FileState>,
+    stream: Arc<StreamState>,
+}
+
+impl Drop for StreamClaim<'_> {
+    fn drop(&mut self) {
+        self.table.stream_ended(&self.file, &self.stream, None);
     }
 }
 
@@ -128,10 +141,16 @@ impl FileTable {
     /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. `open` is the open that was
     /// closed: there may be names to remove for it now, see [`FileState::removal`].
     pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) {
+        self.stream_ended(file, stream, Some(open));
+    }
+
+    fn stream_ended(&self, file: &Arc<FileState>, stream: &StreamState, closed: Option<u64>) {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
         state.streams.retain(|e| !std::ptr::eq(&*e.stream, stream));
-        state.start_removals(open, None);
+        if let Some(open) = closed {
+            state.start_removals(open, None);
+        }
         FileTable::forget_if_unused(&mut files, file, &state);
         drop((state, files));
         file.has_changed();
@@ -173,6 +192,19 @@ impl FileTable {
                 Ok(Claim(self, id))
             }
         }
+    }
+
+    /// Prevents opens of a stream while it is removed from a file that is open; they wait. `None` if the stream is open.
+    pub(crate) fn claim_stream(&self, file: &Arc<FileState>, name: &StreamName) -> Option<StreamClaim<'_>> {
+        let mut state = file.state.lock();
+        let name = Some(name.clone());
+        if state.streams.iter().any(|e| e.name == name) {
+            return None;
+        }
+        let at = state.stream_entry(&name);
+        let stream = Arc::clone(&state.streams[at].stream);
+        stream.deleting.store(true, Ordering::Release);
+        Some(StreamClaim { table: self, file: Arc::clone(file), stream })
     }
 
     /// Whether every open of a file has POSIX extensions.

@@ -74,13 +74,13 @@ impl Log {
         self.clock.fetch_add(keys.len() as u64, Ordering::AcqRel);
     }
 
-    /// Whether nothing of this name and file was recorded since `snapshot`.
+    /// Whether nothing of this name and file, if it is known, was recorded since `snapshot`.
     pub(super) fn is_current(
         &self,
         snapshot: Snapshot,
         share: &Arc<Share>,
         path: &VfsPath,
-        id: FileKey,
+        id: Option<FileKey>,
     ) -> bool {
         if self.snapshot() == snapshot {
             return true;
@@ -96,7 +96,7 @@ impl Log {
         let entries = self.entries.lock();
         let newer = self.clock.load(Ordering::Acquire) - snapshot.0;
         let concerns = |e: &Entry| match e.key {
-            Key::File(file) => file == id,
+            Key::File(file) => Some(file) == id,
             Key::Below(directory) => e.share == share && directories.binary_search(&directory).is_ok(),
             Key::Name(_) => e.share == share && e.key == name,
         };

@@ -22,6 +22,9 @@ impl Plan<'_> {
         }
         f.file.note_change(self.r.server.env.moment());
         let _one = f.file.metadata().await;
+        if replaced && self.stream.is_none() {
+            self.drop_streams(f, found).await.map_err(status::of_vfs)?;
+        }
         self.overwrite(node, replaced, found.opened.stat.ea_size, allocation).await.map_err(status::of_vfs)
     }
 
@@ -37,7 +40,6 @@ impl Plan<'_> {
             node.set_len(&ctx, 0).wait().await?;
         }
         if replaced && self.stream.is_none() {
-            self.drop_streams(node).await?;
             let attributes = Some(self.attributes_of_new(false));
             node.set_basic(&ctx, BasicChange { attributes, ..BasicChange::default() }).wait().await?;
             let mut set = Vec::new();
@@ -57,12 +59,20 @@ impl Plan<'_> {
     }
 
     /// NTFS removes the named streams of a file that is overwritten, except those that are open.
-    async fn drop_streams(&self, node: &Arc<dyn Node>) -> Result<(), VfsError> {
-        let (ctx, file) = (self.r.ctx(), self.r.server.files.find(node.id()));
-        for name in node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name) {
-            if !file.as_ref().is_some_and(|file| file.has_stream(&name)) {
-                node.remove_stream(&ctx, &name).wait().await?;
+    async fn drop_streams(&self, f: &FileOpen, found: &Found) -> Result<(), VfsError> {
+        let (ctx, server) = (self.r.ctx(), &self.r.server);
+        let names = f.node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name);
+        // They are dropped after the change: an open that found a stream before that does not join it.
+        let mut claims = Vec::new();
+        let mut change = None;
+        for name in names {
+            let Some(claim) = server.files.claim_stream(&f.file, &name) else { continue };
+            claims.push(claim);
+            if change.is_none() {
+                let begun = server.namespace.begin_change(self.share).await;
+                change.insert(begun).touch(&found.opened.path, f.file.id());
             }
+            f.node.remove_stream(&ctx, &name).wait().await?;
         }
         Ok(())
     }

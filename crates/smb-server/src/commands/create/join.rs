@@ -75,7 +75,13 @@ impl Plan<'_> {
     /// Finds or creates the file and joins it.
     async fn attempt(&self, slot: &Arc<OpenSlot>) -> Result<Done, Refusal> {
         let snapshot = self.r.server.namespace.snapshot();
-        let found = self.open().await.map_err(Refusal::Status)?.ok_or(Refusal::Again)?;
+        let found = match self.open().await {
+            // The backend may have found a stream whose file was being removed.
+            Err(_) if self.stream.is_some() && self.has_changed_since(snapshot) => {
+                return Err(Refusal::Again);
+            }
+            opened => opened.map_err(Refusal::Status)?.ok_or(Refusal::Again)?,
+        };
         match self.join(&found, snapshot, slot) {
             Err(Refusal::Again) if found.opened.created => self.join_created(found, slot).await,
             Err(e) => {
@@ -86,6 +92,10 @@ impl Plan<'_> {
             }
             Ok(open) => Ok(Done { open, found }),
         }
+    }
+
+    fn has_changed_since(&self, snapshot: Snapshot) -> bool {
+        !self.r.server.namespace.is_name_current(snapshot, self.share, &self.path)
     }
 
     /// Joins the file, which checks share modes, and creates the open.

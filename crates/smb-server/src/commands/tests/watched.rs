@@ -8,7 +8,7 @@ use arena::Sg;
 use env::{Ctx, Io};
 use smb_wire::fscc::FileInfoClass;
 use smb_wire::ioctl::ZeroData;
-use smb_wire::msg::{FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
+use smb_wire::msg::{CreateAction, FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
 use vfs::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, Space, Stat,
     StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want,
@@ -56,6 +56,7 @@ impl Vfs for Watched {
         let (opening, seen) = (self.inner.open(c, request), Arc::clone(&self.seen));
         Io::pending(async move {
             let opened = opening.wait().await?;
+            tokio::task::yield_now().await;
             let node = Arc::new(WatchedNode { inner: opened.node, seen });
             Ok(Opened { node, ..opened })
         })
@@ -128,6 +129,34 @@ async fn set_security(w: &World, file_id: FileId, descriptor: &[u8]) -> NtStatus
         ..Default::default()
     };
     crate::commands::set_info::handle(w.request(&q)).await.status
+}
+
+/// A stream is removed after the backend has opened it for another CREATE, and before that has joined it: the CREATE
+/// finds that the stream is gone.
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_removed_while_it_is_opened() {
+    let (w, _) = world();
+    let delete = How { options: CreateOptions::DELETE_ON_CLOSE, ..How::OPEN };
+    let overwrite = How { disposition: CreateDisposition::OVERWRITE, ..How::OPEN };
+    for (path, removing) in [("f:s", delete), ("f", overwrite), ("f", delete)] {
+        for how in [How::OPEN, How::OPEN_IF] {
+            w.close(w.create("f:s", How::OPEN_IF).await).await;
+            let mut opening = Box::pin(w.try_create("f:s", how));
+            assert!(futures_util::future::poll_immediate(&mut opening).await.is_none());
+            w.close(w.create(path, removing).await).await;
+            let opened = opening.await;
+            if how.disposition == CreateDisposition::OPEN {
+                assert_eq!(opened, Err(NtStatus::OBJECT_NAME_NOT_FOUND), "{path}");
+            } else {
+                let opened = opened.expect("a new stream");
+                assert_eq!(opened.action, CreateAction::CREATED, "{path}");
+                let size = 9_u64.to_le_bytes();
+                assert_eq!(w.set(opened.id, FileInfoClass::END_OF_FILE.0, &size).await, NtStatus::SUCCESS);
+                w.close(opened.id).await;
+            }
+        }
+    }
+    assert_eq!(w.server.files.open_files(), 0);
 }
 
 #[tokio::test(start_paused = true)]
