@@ -1,19 +1,20 @@
-//! Random histories of a pool with spaces of all kinds: users, jobs, changes of the disks and mishaps at the same time, several
-//! lives of the server.
+//! Random histories of a pool with spaces of all kinds. Users, jobs, changes of the disks and faults run
+//! concurrently, over several lives of the server.
 //!
-//! A seed decides everything. A life of the server ends with a power cut at any event, the end of the process alone, a clean
-//! export, or because another process takes the pool while this one goes on. Between lives, disks are set back to images
-//! of any moment. A [`Model`](crate::model::Model) says which bytes a read may return. Checked are:
+//! The seed decides everything. A life of the server ends with a power cut at any event, the end of the process
+//! alone, a clean export, or because another process takes the pool while this one still runs. Between lives, disks
+//! are rolled back to images of any moment. A [`Model`](crate::model::Model) states which bytes a read may return.
+//! The checks are:
 //!
-//! 1. a read returns a value that the model allows, and nothing flushed is lost;
+//! 1. a read returns a value that the model allows, and no flushed write is lost;
 //! 2. two reads agree, also across crashes;
 //! 3. no call fails while no more disks are bad than the space survives;
-//! 4. after another process has opened the pool, no call of the one before is acknowledged;
-//! 5. in the end, when every disk has got what it had missed, no copy counts as missed, a scrub finds nothing, and every
-//!    choice of as many disks as the spaces survive can be taken out without a loss.
+//! 4. after another process has opened the pool, no call of the previous process is acknowledged;
+//! 5. at the end, when every disk is resynchronised, no copy is stale, a scrub finds nothing, and any set of as many
+//!    disks as the spaces survive can be removed without a loss.
 //!
-//! *Bad* is a disk that is away, was damaged or set back, or may lack something: until all disks have been resynchronised
-//! and, after damage, everything was scrubbed.
+//! A disk is *bad* while it is absent, and after it was damaged or rolled back, or may be stale. It stays bad until
+//! all disks have been resynchronised and, after damage, everything was scrubbed.
 
 mod bed;
 mod chaos;
@@ -35,7 +36,7 @@ use bed::Bed;
 use random::Random;
 use shape::Shape;
 
-/// Runs a seed: the disks as they are then.
+/// Runs the history of a seed; returns the images of the disks at its end.
 pub(crate) fn run(seed: u64) -> Vec<Image> {
     virtual_time(async {
         let mut random = Random::new(seed);

@@ -1,10 +1,10 @@
 //! A pool's coordinator and the owners of its spaces together, on simulated disks: tests only.
 //!
-//! **What it is.** `pool` and `space` do not know each other (`docs/0004-spaces.md`, section B); this crate links them as
-//! `pool-local` does for the server, and runs both on one [`disk::sim::Machine`] in virtual time: everything waits in the
-//! same runtime, and a power cut loses what the metadata and the spaces have not flushed alike.
+//! **What it is.** `pool` and `space` do not depend on each other (`docs/0004-spaces.md`, section B); this crate
+//! links them as `pool-local` does for the server. Both run on one [`disk::sim::Machine`] in virtual time and in one
+//! runtime. A power cut loses the unflushed writes of both the metadata and the spaces.
 //!
-//! **What it is not.** It has no product code, and no coordinator of its own: what `space` is tested with alone is
+//! **What it is not.** It has no product code, and no coordinator of its own: tests of `space` alone use
 //! `space::rig`.
 
 #[cfg(test)]

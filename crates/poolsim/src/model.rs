@@ -1,17 +1,20 @@
-//! Which bytes a read of a space may return, by unit of [`UNIT`] bytes.
+//! The bytes that a read of a space may return, by unit of [`UNIT`] bytes.
 //!
-//! A unit keeps its changes (writes and discards), each with the times when it began, ended and was acknowledged. A change is
-//! *replaced* by an acknowledged one that began after it had ended.
+//! A unit has a list of its changes (writes and discards), each with the times when it began, ended and was
+//! acknowledged. A change is *replaced* by an acknowledged one that began after it had ended.
 //!
-//! 1. A read returns a change that was not replaced when the read began, or zeros if nothing was acknowledged before.
-//! 2. What a read returned was the newest of all changes that had ended when the read began: two reads agree.
-//! 3. A flush makes durable what was acknowledged before it began. After a crash ([`Model::crashed`]) everything else may
-//!    have happened or not, until a read says which; that stays, through later crashes too.
+//! 1. A read returns a change that was not replaced when the read began, or zeros if no change was acknowledged
+//!    before.
+//! 2. The value that a read returned is the newest of all changes that had ended when the read began: two reads
+//!    agree.
+//! 3. A flush makes the changes durable that were acknowledged before it began. After a crash ([`Model::crashed`])
+//!    any other change may have happened or not. The first read decides that; later crashes do not change the
+//!    decision.
 //! 4. A change that failed may have happened, until it is replaced.
-//! 5. If a disk is damaged or was set back when a pool is opened again ([`Model::lied`]), a read of a mirrored unit that was
-//!    not flushed since its last change may return that copy: the log has no checksum of the new data yet. Two reads agree.
-//!    So it is with a unit that a crash has left open, if bits change before a read says which change it has
-//!    ([`Model::flipped`]).
+//! 5. A disk may be damaged or rolled back when a pool is opened again ([`Model::lied`]). Then a read of a mirrored
+//!    unit that was not flushed since its last change may return that disk's copy: the log has no checksum of the new
+//!    data yet. Two reads agree. The same applies to a unit that a crash has left undecided, if bits are flipped
+//!    before a read decides it ([`Model::flipped`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +22,7 @@ use std::ops::Range;
 use arena::IoBuf;
 use pool_seam::UNIT;
 
-/// Bits that damage to a disk changes at most: twice what it does at a time.
+/// The most bits that damage changes in a unit: twice the most that one damage flips.
 const BITS: u32 = 24;
 
 /// See the module.
@@ -27,11 +30,11 @@ const BITS: u32 = 24;
 pub(crate) struct Model {
     clock: u64,
     units: BTreeMap<u64, Vec<Change>>,
-    /// Discards in flight, with their versions: a unit that is written the first time meanwhile is a part of them.
+    /// Discards in flight, with their versions: they also apply to a unit whose first write begins meanwhile.
     discards: Vec<(u64, Range<u64>)>,
-    /// Units that may have anything, and what was read of them since.
+    /// Units that may have any contents, and the bytes that a read has returned since.
     strange: BTreeMap<u64, Option<Vec<u8>>>,
-    /// Units that may have a few wrong bits.
+    /// Units in which a few bits may be wrong.
     flipped: BTreeSet<u64>,
 }
 
@@ -40,7 +43,8 @@ struct Change {
     version: u64,
     /// The version, or 0 for zeros.
     value: u64,
-    /// It replaces what ended before: when it began, or when a read that returned it began.
+    /// The change replaces changes that ended before this time: its beginning, or the beginning of the last read that
+    /// returned it.
     order: u64,
     ended: Option<u64>,
     acknowledged: Option<u64>,
@@ -64,7 +68,7 @@ impl Model {
         self.clock
     }
 
-    /// A write of these units begins; its version.
+    /// Begins a write of these units; returns its version.
     pub(crate) fn write_begun(&mut self, units: Range<u64>) -> u64 {
         let version = self.now();
         for unit in units {
@@ -75,11 +79,11 @@ impl Model {
         version
     }
 
-    /// A discard of these units begins; its version.
+    /// Begins a discard of these units; returns its version.
     pub(crate) fn discard_begun(&mut self, units: Range<u64>) -> u64 {
         let version = self.now();
         self.discards.push((version, units.clone()));
-        // Others are zeros already.
+        // Units without changes are zeros already.
         for (_, changes) in self.units.range_mut(units) {
             changes.push(Change::new(version, 0));
         }
@@ -104,12 +108,12 @@ impl Model {
         }
     }
 
-    /// A flush or a read begins: the time.
+    /// The time at which a flush or a read begins.
     pub(crate) fn time(&mut self) -> u64 {
         self.now()
     }
 
-    /// A flush that began then was acknowledged.
+    /// The flush that began at this time was acknowledged.
     pub(crate) fn flushed(&mut self, began: u64) {
         for changes in self.units.values_mut() {
             for change in changes.iter_mut() {
@@ -119,7 +123,7 @@ impl Model {
         }
     }
 
-    /// The owner has ended, with or without the power of the disks: see the module.
+    /// The owner has ended, with or without a power cut: rule 3.
     pub(crate) fn crashed(&mut self) {
         let now = self.now();
         self.discards.clear();
@@ -132,19 +136,19 @@ impl Model {
         }
     }
 
-    /// Rule 5.
+    /// Rule 5: a disk was damaged or rolled back.
     pub(crate) fn lied(&mut self) {
         for unit in self.changing() {
             self.strange.entry(unit).or_insert(None);
         }
     }
 
-    /// Rule 5, of at most [`BITS`] bits.
+    /// Rule 5: at most [`BITS`] bits of a unit were flipped.
     pub(crate) fn flipped(&mut self) {
         self.flipped.extend(self.changing());
     }
 
-    /// Units of which a crash has left open which change they have.
+    /// Units that a crash has left undecided between several changes.
     fn changing(&self) -> Vec<u64> {
         let is_undecided = |change: &Change, all: &[Change]| {
             let is_replaced = all.iter().any(|by| by.acknowledged.is_some() && change.is_before(by));
@@ -155,7 +159,7 @@ impl Model {
         changing.map(|(unit, _)| *unit).collect()
     }
 
-    /// What a read of the unit that began then may return: versions; 0 are zeros.
+    /// The versions that a read of the unit may return if it began at this time; 0 stands for zeros.
     pub(crate) fn possible(&self, unit: u64, began: u64) -> Vec<u64> {
         let changes = self.units.get(&unit).map_or(&[][..], Vec::as_slice);
         let before = |change: &&Change| change.acknowledged.is_some_and(|at| at < began);
@@ -168,10 +172,9 @@ impl Model {
         values
     }
 
-    /// A read that began then returned these bytes of a unit.
+    /// A read that began at this time returned these bytes of a unit.
     ///
-    /// # Errors
-    /// What is wrong with them.
+    /// # Errors If the model does not allow these bytes: the reason.
     pub(crate) fn read(&mut self, unit: u64, bytes: &[u8], began: u64) -> Result<(), String> {
         let possible = self.possible(unit, began);
         if let Some(strange) = self.strange.get_mut(&unit) {
@@ -213,7 +216,7 @@ impl Model {
         Ok(())
     }
 
-    /// Rule 2.
+    /// Rule 2: a read that began at this time returned this value.
     fn seen(&mut self, unit: u64, value: u64, began: u64) {
         let now = self.now();
         let Some(changes) = self.units.get_mut(&unit) else { return };
@@ -251,7 +254,8 @@ impl Model {
 }
 
 impl Change {
-    /// Whether it had ended when the other one began. A read may have moved the beginning of that, also beyond its end.
+    /// Whether this change had ended when the other one began. A read may have moved the other's `order`, even beyond
+    /// its end.
     fn is_before(&self, other: &Change) -> bool {
         self.version != other.version && self.ended.is_some_and(|ended| ended < other.order)
     }
@@ -269,8 +273,8 @@ impl Change {
     }
 }
 
-/// Drops what no read can return any more, after no crash either. One that began before a change was acknowledged may return
-/// what that has replaced; no read is longer than this.
+/// Drops changes that no read can return any more, not even after a crash. A read that began before a change was
+/// acknowledged may return the replaced value; no read lasts for more than 400 ticks of the clock.
 fn forget(changes: &mut Vec<Change>) {
     let is_kept = |change: &Change| change.is_durable && change.acknowledged.is_some();
     let durable: Vec<Change> = changes.iter().filter(|change| is_kept(change)).copied().collect();
@@ -279,14 +283,14 @@ fn forget(changes: &mut Vec<Change>) {
     changes.retain(|change| !durable.iter().any(|by| change.is_before(by) && is_old(by)));
 }
 
-/// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that a torn or moved piece
-/// is seen.
+/// The bytes of a version of a unit; versions count from 1. Each 16 bytes are different, so that torn or misplaced
+/// pieces are detected.
 pub(crate) fn fill(unit: u64, version: u64) -> IoBuf {
     let pair = |at: u64| [unit, version << 8 | at].map(u64::to_le_bytes).concat();
     IoBuf::from((0..UNIT / 16).flat_map(pair).collect::<Vec<u8>>())
 }
 
-/// Which unit and version these bytes are; version 0 for zeros, `None` for anything else.
+/// The unit and version of these bytes: version 0 for zeros, `None` for any other bytes.
 pub(crate) fn tell(bytes: &[u8]) -> Option<(u64, u64)> {
     let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let (unit, version) = (word(0)?, word(8)? >> 8);
@@ -309,7 +313,7 @@ mod tests {
         model.read(0, &fill(0, a), began).unwrap();
         let began = model.time();
         assert_eq!(model.possible(0, began), [a]);
-        // Neither is durable.
+        // Neither change is durable.
         model.crashed();
         let began = model.time();
         assert_eq!(model.possible(0, began), [0, a, b]);

@@ -1,10 +1,10 @@
-//! A process of the simulated machine, as the disks see it: its handles, and the fences that all processes share.
+//! A process of the simulated machine: its handles of the disks, and the fences that all processes share.
 //!
-//! A handle of [`disk::sim`] has a gate of its own, so that a process could not fence another one. Here all handles of a disk
-//! share one gate, as a disk with reservations or the storage bus does. A process can be stalled, with its
-//! calls still on their way, and ended without a power cut: the disks keep what they have.
+//! A handle of [`disk::sim`] has its own gate, so a process could not fence another one. Here all handles of a disk
+//! may share one gate, like a disk with reservations or a storage bus. A process can be stalled with calls in
+//! transit, and can be ended without a power cut, in which case the disks lose nothing.
 //!
-//! `POOLSIM_PLANT=no_fence` plants a bug: handles share no gate, whatever the seed says.
+//! `POOLSIM_PLANT=no_fence` plants a bug: handles never share a gate, whatever the seed selects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub(crate) struct Fences {
     gates: Arc<Mutex<BTreeMap<usize, Arc<Gate>>>>,
 }
 
-/// Whether the calls of a process arrive at the disks.
+/// Whether the calls of a process reach the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Runs,
-    /// They wait on their way.
+    /// Calls wait before they reach a disk.
     Stalls,
-    /// It has ended: new ones fail, and those that wait never arrive.
+    /// The process has ended: new calls fail, and waiting ones never reach a disk.
     Ended,
 }
 
@@ -45,7 +45,7 @@ struct Handle {
 }
 
 impl Fences {
-    /// `are_shared`: a fence by one process keeps out the others.
+    /// `are_shared`: a fence by one process blocks the others.
     pub(crate) fn new(are_shared: bool) -> Fences {
         let is_planted = std::env::var("POOLSIM_PLANT").is_ok_and(|plant| plant == "no_fence");
         Fences { are_shared: are_shared && !is_planted, gates: Arc::default() }
@@ -72,7 +72,7 @@ impl Process {
         self.0.get()
     }
 
-    /// Its handle of a disk that was opened for it.
+    /// The process's handle of a disk.
     pub(crate) fn handle(
         &self,
         env: &Env,
@@ -85,8 +85,8 @@ impl Process {
 }
 
 impl Handle {
-    /// Begins a call now, or when the process does not stall any more. The pass is held until the call has ended at the
-    /// disk, also if its deadline is over before.
+    /// Begins a call now, or when the process is no longer stalled. The call holds its pass until the disk has
+    /// completed it, even if its deadline has passed.
     fn call<T: Send + 'static>(
         &self,
         c: &Ctx,
@@ -128,7 +128,7 @@ impl Handle {
         }
     }
 
-    /// Runs a call to its end; its caller gets `late` at its deadline.
+    /// Runs a call to its end. At the deadline its caller gets `late`.
     fn task<T: Send + 'static>(
         &self,
         c: &Ctx,

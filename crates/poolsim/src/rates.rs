@@ -1,4 +1,4 @@
-//! Disks that move so many bytes a second: what is asked of a disk waits until it has done what was asked before.
+//! Disks with a limited rate in bytes per second: a call waits until the disk has completed earlier calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 /// How long a flush keeps a disk busy.
 const FLUSH: Duration = Duration::from_millis(5);
 
-/// The rates of all disks of a machine. They count from [`Rates::begin`] on.
+/// The rates of all disks of a machine. They are unlimited before [`Rates::begin`].
 pub(crate) struct Rates {
     env: Env,
     per_second: u64,
     counts: AtomicBool,
-    /// Until when each disk is busy.
+    /// The time until which each disk is busy.
     busy: Mutex<Vec<Instant>>,
-    /// How long each has been.
+    /// The total time for which each disk was busy.
     worked: Mutex<Vec<Duration>>,
-    /// Bytes that all have read and written.
+    /// Bytes that all disks have read; below, bytes that they have written.
     read: AtomicU64,
     written: AtomicU64,
 }
@@ -49,17 +49,17 @@ impl Rates {
         self.counts.store(true, Ordering::Relaxed);
     }
 
-    /// How long each disk was busy since then.
+    /// The time for which each disk was busy since [`Rates::begin`].
     pub(crate) fn worked(&self) -> Vec<Duration> {
         self.worked.lock().clone()
     }
 
-    /// Bytes that all disks have written since then.
+    /// Bytes that all disks have written since [`Rates::begin`].
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all disks have read.
+    /// Bytes that all disks have read since [`Rates::begin`].
     pub(crate) fn read(&self) -> u64 {
         self.read.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl Rates {
         }
     }
 
-    /// When the disk has done this, too.
+    /// Occupies a disk for `time`; returns when it completes. `None` before [`Rates::begin`].
     fn busy(&self, slot: usize, time: Duration) -> Option<Instant> {
         if !self.counts.load(Ordering::Relaxed) {
             return None;

@@ -1,4 +1,4 @@
-//! Spaces on a pool: disks that leave and return, power cuts, lost messages.
+//! Spaces on a pool: absent and returning disks, power cuts, lost messages.
 
 mod crashes;
 mod disks;

@@ -24,7 +24,7 @@ use crate::process::{Fences, Process};
 
 const MIB: u64 = 1 << 20;
 
-/// A machine, and a process on it with its memory.
+/// A machine, and a process on it with its memory arena.
 pub(crate) struct World {
     pub(crate) env: Env,
     pub(crate) machine: Machine,
@@ -46,12 +46,12 @@ pub(crate) struct Owned {
     arena: Arena,
 }
 
-/// A pool with a mirror, of which some units have the value 1, durably.
+/// A pool with a mirror in which some units durably have the value 1.
 pub(crate) async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
     filled_in(World::new(seed, disks)).await
 }
 
-/// The same on this machine.
+/// [`filled`] on this machine.
 pub(crate) async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
@@ -62,7 +62,7 @@ pub(crate) async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
 }
 
 impl World {
-    /// A machine with so many disks of 64 MiB.
+    /// A machine with this many disks of 64 MiB.
     pub(crate) fn new(seed: u64, disks: u16) -> World {
         let env = Env::simulated(seed);
         let machine = Machine::new(&env, seed);
@@ -72,7 +72,7 @@ impl World {
         World::on(env, machine, Fences::new(true))
     }
 
-    /// A machine with disks of this size that move so many bytes a second, once [`Rates::begin`] was called.
+    /// A machine with disks of this size, limited to `per_second` bytes per second after [`Rates::begin`].
     pub(crate) fn rated(disks: u16, size: u64, slab_bytes: u64, per_second: u64) -> (World, Arc<Rates>) {
         let mut world = World::new(1, 0);
         for n in 0..disks {
@@ -101,19 +101,19 @@ impl World {
         }
     }
 
-    /// Another process on this machine, with another name.
+    /// Another process on this machine, with another process number.
     pub(crate) fn another(&self, number: u32) -> World {
         let on = World::on(self.env.clone(), self.machine.clone(), self.fences.clone());
         World { host: host(number), ..on }
     }
 
-    /// The next process of this name, after this one has ended; with other fences after a power cut.
+    /// The next process with the same number, after this one has ended; after a power cut with new fences.
     pub(crate) fn following(&self, fences: Option<Fences>) -> World {
         let fences = fences.unwrap_or_else(|| self.fences.clone());
         World { host: self.host.clone(), ..World::on(self.env.clone(), self.machine.clone(), fences) }
     }
 
-    /// The machine after a power cut at that moment, with all disks in their slots.
+    /// The machine after a power cut at this moment, with all disks in their slots.
     pub(crate) fn after(moment: &Moment, cut: PowerCut) -> World {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
@@ -141,12 +141,12 @@ impl World {
         (0..self.machine.slots()).filter_map(open).collect()
     }
 
-    /// A pool of all disks.
+    /// Creates a pool of all disks.
     pub(crate) async fn create(&self) -> Pool {
         self.create_under(None).await
     }
 
-    /// The same, whose owner this authority names.
+    /// [`World::create`] with this authority for the pool's owner.
     pub(crate) async fn create_under(&self, authority: Option<Arc<dyn PoolAuthority>>) -> Pool {
         let disks: Vec<_> = self.disks().into_iter().map(NewDisk::new).collect();
         let options = CreateOptions {
@@ -157,33 +157,33 @@ impl World {
         Pool::create_under(authority, &self.env, &self.arena, &disks, options).await.expect("a pool")
     }
 
-    /// The pool as the next process finds it.
+    /// Opens the pool as the next process would.
     pub(crate) async fn open(&self) -> Pool {
         self.try_open(false).await.expect("the pool opens").pool
     }
 
-    /// The same; `force`: also if another process has it.
+    /// [`World::open`] with a result; `force`: takes the pool even if another process owns it.
     pub(crate) async fn try_open(&self, force: bool) -> Result<Opened, OpenError> {
         let options = OpenOptions { force, deadlines: self.deadlines, ..OpenOptions::new(self.host.clone()) };
         Pool::open(&self.env, &self.arena, &self.disks(), &options).await
     }
 
-    /// Buffers of so many bytes together.
+    /// Buffers with this total length in bytes.
     pub(crate) async fn buffers(&self, length: u64) -> arena::SgMut {
         sized(self.arena.alloc_sg(length as usize, Class::Payload).await, length as usize)
     }
 
-    /// Owns all spaces of the pool, as the server does.
+    /// Becomes the owner of all spaces of the pool, as the server does.
     pub(crate) async fn local(&self, pool: &Pool) -> Arc<LocalPool> {
         LocalPool::open(&self.env, &self.arena, pool, LocalOptions::default()).await
     }
 
-    /// Owns a space of the pool from now on.
+    /// Becomes the owner of a space.
     pub(crate) async fn own(&self, pool: &Pool, space: SpaceId) -> Result<Owned, SpaceError> {
         self.own_through(pool, space, Arc::new(pool.clone())).await
     }
 
-    /// The same, with a connection to the pool's coordinator.
+    /// [`World::own`] over this connection to the pool's coordinator.
     pub(crate) async fn own_through(
         &self,
         pool: &Pool,
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// `None`: a disk has joined meanwhile, and another owner has to open the space.
+    /// Opens a space once. `None`: a disk has joined meanwhile, and another owner has to open the space.
     async fn try_own(
         &self,
         pool: &Pool,
@@ -215,7 +215,7 @@ impl World {
             arena: self.arena.clone(),
             node: NodeId::default(),
             budget: Budget::new(1 << 20),
-            // The pool decides on disks that hang.
+            // The pool handles disks that hang.
             hang: self.deadlines.log(),
             retries: Arc::clone(&self.retries),
             coordinator,
@@ -291,7 +291,7 @@ pub(crate) fn mirror(name: &str) -> SpaceRecord {
     }
 }
 
-/// Puts the disks of a pool into nodes of three disks each.
+/// Assigns the disks of a pool to nodes of three disks each.
 pub(crate) async fn put_into_nodes(pool: &Pool) {
     for disk in pool.read(|s| s.disks.keys().copied().collect::<Vec<_>>()) {
         let domains = FaultDomains { node: format!("node{}", disk.0 / 3), ..FaultDomains::default() };
@@ -299,7 +299,7 @@ pub(crate) async fn put_into_nodes(pool: &Pool) {
     }
 }
 
-/// The disks of a node with two of the voters.
+/// The disks of a node that has two of the voters.
 pub(crate) fn node_with_two_voters(pool: &Pool) -> Vec<DiskNumber> {
     let voters = pool.read(|s| s.voters.clone());
     let node_of = |disk: &DiskNumber| disk.0 / 3;
@@ -309,19 +309,19 @@ pub(crate) fn node_with_two_voters(pool: &Pool) -> Vec<DiskNumber> {
     (first..first + 3).map(DiskNumber).collect()
 }
 
-/// A thin space of 16 MiB with 2 data columns and one of parity.
+/// A thin space of 16 MiB with 2 data columns and one parity.
 pub(crate) fn coded(name: &str) -> SpaceRecord {
     SpaceRecord { resiliency: Resiliency::Parity { parity: 1 }, columns: 2, ..mirror(name) }
 }
 
-/// What a unit has of a value: its address, so that units that are mixed up are found.
+/// The bytes of a unit with this value: they contain its address, so that swapped units are detected.
 fn fill(unit: u64, value: u8) -> Vec<u8> {
     let mut bytes = vec![value; UNIT as usize];
     bytes[..8].copy_from_slice(&unit.to_le_bytes());
     bytes
 }
 
-/// The slot that a disk of [`World::new`] was put into.
+/// The slot of a disk of [`World::new`].
 pub(crate) fn slot_of(disk: &dyn Disk) -> SlotId {
     let number = disk.info().serial.strip_prefix("disk").and_then(|number| number.parse().ok());
     SlotId(number.expect("the serial number says it"))
@@ -331,7 +331,7 @@ fn host(process: u32) -> Claimant {
     Claimant { host: "host".into(), machine: [1; 16], boot: [1; 16], process }
 }
 
-/// Runs a test on a runtime of its own, whose time passes when all tasks wait.
+/// Runs a test on its own runtime, whose time advances when all tasks wait.
 pub(crate) fn virtual_time<T>(run: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(run)

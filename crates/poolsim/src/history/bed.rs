@@ -1,4 +1,4 @@
-//! What all lives of the server share: the machine, the models of the spaces, and which disks are bad.
+//! State shared by all lives of the server: the machine, the models of the spaces, and which disks are bad.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,26 +27,26 @@ pub(super) struct Bed {
     pub(super) models: Vec<RefCell<Model>>,
     /// Slots of bad disks; see [`crate::history`].
     pub(super) bad: RefCell<BTreeSet<usize>>,
-    /// Of these the ones that are not plugged in.
+    /// Bad disks that are not plugged in.
     pub(super) pulled: RefCell<BTreeSet<usize>>,
-    /// Of these the ones with contents that nobody wrote there, or that are old.
+    /// Bad disks that were damaged or rolled back.
     pub(super) lying: RefCell<BTreeSet<usize>>,
-    /// Of these the ones that are old, and otherwise as they were written.
+    /// Rolled-back disks without further damage.
     pub(super) set_back: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
     pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
-    /// Images of the pool's disks at some moments, by slot, and whether the disk was damaged then.
+    /// Images of the pool's disks at some moments, by slot, and whether the disk was damaged at that moment.
     pub(super) images: RefCell<Vec<BTreeMap<usize, (Image, bool)>>>,
-    /// Something is changed that keeps slabs on their disks.
+    /// A change is running that keeps slabs allocated: a new row may find no room.
     pub(super) is_busy: Cell<bool>,
-    /// A bad disk is being removed: until it is, the pool counts it.
+    /// A bad disk is being removed from the pool, which counts it until the removal is complete.
     pub(super) removes_bad: Cell<bool>,
     began: std::time::Instant,
     jobs: Cell<u64>,
     notes: RefCell<Vec<String>>,
 }
 
-/// A process that has the pool open, with all of its spaces.
+/// A process that has opened the pool and owns all of its spaces.
 pub(super) struct Site {
     pub(super) world: World,
     pub(super) pool: Pool,
@@ -98,7 +98,7 @@ impl Bed {
         (bed, site)
     }
 
-    /// Owns all spaces of a pool.
+    /// Becomes the owner of all spaces of a pool.
     pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Site, SpaceError> {
         if !self.lying.borrow().is_empty() {
             self.mirrored(Model::lied);
@@ -110,7 +110,7 @@ impl Bed {
         Ok(Site { world, pool, spaces })
     }
 
-    /// Tells the models of all mirrors.
+    /// Updates the models of all mirrored spaces.
     pub(super) fn mirrored(&self, what: impl Fn(&mut Model)) {
         let spaces = self.models.iter().zip(&self.shape.spaces);
         let mirrored = spaces.filter(|(_, record)| matches!(record.resiliency, Resiliency::Mirror { .. }));
@@ -126,7 +126,7 @@ impl Bed {
         self.notes.borrow_mut().push(line);
     }
 
-    /// The same of calls of users, of which there are many: with `POOLSIM_NOTES` only.
+    /// [`Bed::note`] for the many calls of users: only with `POOLSIM_NOTES`.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if std::env::var_os("POOLSIM_NOTES").is_some() {
             self.note(what);
@@ -149,7 +149,7 @@ impl Bed {
         JobId(self.jobs.get())
     }
 
-    /// Whether another disk, or this one again, may become bad.
+    /// Whether this disk may become bad, or bad again.
     pub(super) fn may_spoil(&self, slot: usize) -> bool {
         let (bad, budget) = (self.bad.borrow(), self.shape.budget());
         let has_room = bad.len() < budget || bad.len() == budget && bad.contains(&slot);
@@ -160,14 +160,15 @@ impl Bed {
         self.bad.borrow_mut().insert(slot);
     }
 
-    /// Whether a call may fail like this: the machine is off, the process has ended, or a new row has no disks.
+    /// Whether a call may fail with this error: the machine is off, the process has ended, or a new row finds no
+    /// room.
     pub(super) fn excuses(&self, site: &Site, error: &SpaceError) -> bool {
         let is_over = !self.machine.is_on() || site.world.process.reach() != Reach::Runs;
         let has_no_place = matches!(error, SpaceError::Seam(SeamError::NoRoom(NoPlace::NoRoom { .. })));
         is_over || has_no_place && (!self.bad.borrow().is_empty() || self.is_busy.get())
     }
 
-    /// Fails unless the error is excused.
+    /// Fails the test unless the error is excused.
     pub(super) fn refuse(&self, site: &Site, what: &str, error: &SpaceError) {
         if !self.excuses(site, error) {
             self.fail(&format!("{what}: {error}"));

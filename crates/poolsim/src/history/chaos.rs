@@ -1,4 +1,4 @@
-//! What happens to the disks while users work, within what the spaces survive.
+//! Faults and commands that concern the disks while users work, within the failures that the spaces survive.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::{copies, second};
 use crate::model::Model;
 use crate::process::Reach;
 
-/// A resync may find that something failed meanwhile; not so often.
+/// How often a resync is repeated before the test fails: other I/O may fail during it.
 const TRIES: usize = 20;
 
-/// So many things, one after the other.
+/// Runs this many steps, one after the other.
 pub(super) async fn chaos(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
     for _ in 0..steps {
         bed.env.sleep(Duration::from_millis(random.below(30))).await;
@@ -48,7 +48,7 @@ pub(super) fn is_over(bed: &Bed, site: &Site) -> bool {
     !bed.machine.is_on() || site.world.process.reach() != Reach::Runs
 }
 
-/// What disks may be set back to.
+/// Records images to which disks may be rolled back.
 fn keep_images(bed: &Bed, random: &mut Random) {
     if random.one_in(3) {
         let mut images = bed.images.borrow_mut();
@@ -96,7 +96,7 @@ pub(super) async fn bring_back(bed: &Bed, site: &Site, slot: usize) {
     let number = bed.number(slot).expect("a disk of the pool");
     bed.note(|| format!("disk {slot} comes back"));
     if bed.pulled.borrow().contains(&slot) {
-        // Its absence may have gone unnoticed.
+        // The pool may not have noticed its absence.
         let left = site.pool.disk_failed(number, Absence::Gone).await;
         if let (Err(error), false) = (left, is_over(bed, site)) {
             bed.fail(&format!("disk {slot} does not leave: {error}"));
@@ -146,7 +146,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     }
 }
 
-/// What an administrator does until nothing is bad any more.
+/// Repairs everything, as an administrator would: afterwards no disk is bad.
 pub(super) async fn mend(bed: &Bed, site: &Site) {
     bed.note(|| format!("mending, bad {:?}, lying {:?}", bed.bad.borrow(), bed.lying.borrow()));
     let bad: Vec<usize> = bed.bad.borrow().iter().copied().collect();
@@ -185,7 +185,7 @@ pub(super) async fn checkpoint(bed: &Bed, site: &Site, space: usize) {
     }
 }
 
-/// Runs a job to its end; no unit is lost.
+/// Runs a job to its end; fails the test if it lost a unit.
 pub(super) async fn run(
     bed: &Bed,
     site: &Site,
@@ -204,7 +204,7 @@ pub(super) async fn run(
     }
 }
 
-/// Copies that lack something, and disks that are not accounted for.
+/// Stale copies and unaccounted disks of a space; `None` if there are none.
 fn behind(site: &Site, space: usize) -> Option<String> {
     let id = site.spaces[space].id;
     site.pool.read(|s| {
@@ -216,7 +216,7 @@ fn behind(site: &Site, space: usize) -> Option<String> {
     })
 }
 
-/// Every disk gets what it has missed.
+/// Fills the stale regions of every disk.
 async fn resync(bed: &Bed, site: &Site, space: usize) {
     for attempt in 0.. {
         if is_over(bed, site) {
@@ -230,7 +230,7 @@ async fn resync(bed: &Bed, site: &Site, space: usize) {
             let report = run(bed, site, space, JobOrder::Resync(number)).await;
             bed.note(|| format!("resync of disk {} in space {space}: {report:?}", number.0));
         }
-        // A replica of the log joins by itself, at the next checkpoint.
+        // A replica of the log joins at the next checkpoint, without a job.
         bed.env.sleep(Duration::from_secs(if attempt == 0 { 0 } else { 5 })).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The number of copies of mirrors and simple spaces changes. Only seeds from [`FIRST`] on do that: the histories of the others
-//! stay as they were.
+//! Changes the number of copies of mirrors and simple spaces. Only seeds from [`FIRST`] on do this, so the histories
+//! of lower seeds do not change.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::random::Random;
 /// See the module.
 const FIRST: u64 = 200_000;
 
-/// How often a change is tried at last, while copies are resynchronised.
+/// How often [`finish`] retries a change before the test fails.
 const TRIES: usize = 20;
 
 /// Whether the copies of spaces change in this history.
@@ -21,7 +21,7 @@ pub(super) fn change_in(seed: u64) -> bool {
     seed >= FIRST
 }
 
-/// So many changes, one after the other.
+/// Makes this many changes, one after the other.
 pub(super) async fn changes(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
     for _ in 0..steps {
         bed.env.sleep(Duration::from_millis(random.below(60))).await;
@@ -33,7 +33,7 @@ pub(super) async fn changes(bed: &Bed, site: &Site, steps: u64, mut random: Rand
         let Some(to) = random.pick(&copies) else { continue };
         bed.note(|| format!("space {space} gets {to:?}"));
         match site.pool.set_resiliency(site.spaces[space].id, *to).await {
-            // Its rows have two other numbers of copies.
+            // The space's rows already have two other numbers of copies.
             Ok(()) | Err(CommitError::Invalid(_)) => {}
             Err(_) if is_over(bed, site) => return,
             Err(error) => bed.fail(&format!("copies of space {space}: {error}")),
@@ -43,14 +43,14 @@ pub(super) async fn changes(bed: &Bed, site: &Site, steps: u64, mut random: Rand
     }
 }
 
-/// Every row gets the number of copies that its space has.
+/// Retries until every row has its space's number of copies.
 pub(super) async fn finish(bed: &Bed, site: &Site, space: usize) {
     let id = site.spaces[space].id;
     for attempt in 0.. {
         if is_over(bed, site) || site.pool.read(|s| !s.spaces[&id].is_changing()) {
             return;
         }
-        // Moves that a crash has left: a row with one keeps its copies.
+        // Moves interrupted by a crash: a row with a move keeps its number of copies.
         let moves: Vec<_> = site.pool.read(|s| {
             let moving = |(row, of): (_, &pool::Row)| Some((row, of.moving()?.index, None));
             s.spaces[&id].data_rows().filter_map(moving).collect()
@@ -66,7 +66,8 @@ pub(super) async fn finish(bed: &Bed, site: &Site, space: usize) {
     }
 }
 
-/// The resiliencies that a space may get without another promise than the history checks, where there are disks enough.
+/// The resiliencies that a space may get. Each survives the failures that the history checks, and there are enough
+/// disks for it.
 pub(super) fn of(record: &pool::SpaceRecord, disks: u16) -> Vec<Resiliency> {
     let all = [Resiliency::Simple, Resiliency::Mirror { copies: 2 }, Resiliency::Mirror { copies: 3 }];
     let may = |to: &Resiliency| {

@@ -1,4 +1,4 @@
-//! Disks that an administrator adds to the pool, and takes away from it for good.
+//! An administrator adds disks to the pool, and removes disks permanently.
 
 use disk::sim::SlotId;
 use pool::jobs::{Kind, Subject};
@@ -9,7 +9,7 @@ use super::chaos::is_over;
 use super::random::Random;
 use crate::world::slot_of;
 
-/// Adds a disk; or, if the pool has more than at first, takes one away.
+/// Adds a disk. If the pool already has more than at first, removes one instead.
 pub(super) async fn change(bed: &Bed, site: &Site, random: &mut Random) {
     let slots: Vec<usize> = bed.numbers.borrow().keys().copied().collect();
     if slots.len() <= usize::from(bed.shape.disks) {
@@ -36,7 +36,7 @@ async fn add(bed: &Bed, site: &Site) {
 
 async fn take_away(bed: &Bed, site: &Site, slot: usize) {
     let number = bed.number(slot).expect("a disk of the pool");
-    // One that was retired when the power failed: without two of them the others have no room for a row.
+    // A disk may still be retired since a power cut: without two disks, the others have no room for a row.
     if site.pool.read(|state| state.disks.values().any(|disk| disk.usage == Usage::Retired)) {
         return;
     }
@@ -63,7 +63,7 @@ async fn take_away(bed: &Bed, site: &Site, slot: usize) {
         bed.note(|| format!("disk {slot} stays: {evacuated:?}"));
         return set(Usage::AutoSelect).await;
     }
-    // Nothing else is done with it from now on.
+    // No other part of the history uses the disk from now on.
     let was_bad = bed.bad.borrow().contains(&slot);
     bed.forget(slot);
     bed.removes_bad.set(was_bad);
@@ -78,7 +78,7 @@ async fn take_away(bed: &Bed, site: &Site, slot: usize) {
 }
 
 impl Bed {
-    /// After an opening: a crash may have come before or after the last change was durable.
+    /// Updates the numbers of the disks after an opening: a crash may have undone the last change of the disks.
     pub(super) fn learn_disks(&self, site: &Site) {
         let gone: Vec<usize> = {
             let numbers = self.numbers.borrow();
@@ -91,7 +91,7 @@ impl Bed {
         self.numbers.borrow_mut().extend(found);
     }
 
-    /// The disk is none of the pool's any more.
+    /// Forgets a disk that is no longer in the pool.
     fn forget(&self, slot: usize) {
         self.numbers.borrow_mut().remove(&slot);
         for set in [&self.bad, &self.pulled, &self.lying, &self.set_back] {

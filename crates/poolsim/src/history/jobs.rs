@@ -1,4 +1,4 @@
-//! The background work of the spaces, and changes by an administrator.
+//! Background jobs of the spaces, and changes by an administrator.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::disks;
 use super::random::Random;
 use crate::model::End;
 
-/// So many things, one after the other.
+/// Runs this many steps, one after the other.
 pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random) {
     for _ in 0..steps {
         bed.env.sleep(Duration::from_millis(random.below(40))).await;
@@ -34,7 +34,7 @@ pub(super) async fn jobs(bed: &Bed, site: &Site, steps: u64, mut random: Random)
     }
 }
 
-/// One slab goes to another disk, if there is one.
+/// Moves one slab to another disk, if there is one.
 async fn move_slab(bed: &Bed, site: &Site, space: usize, random: &mut Random) {
     let id = site.spaces[space].id;
     let slabs: Vec<(RowNumber, u8, SlabPlace)> = site.pool.read(|s| {
@@ -50,7 +50,7 @@ async fn move_slab(bed: &Bed, site: &Site, space: usize, random: &mut Random) {
     run(bed, site, space, JobOrder::Fill(vec![(slab.0, slab.1, None)])).await;
 }
 
-/// The last row is taken away with what it has, and given back.
+/// Shrinks a space by its last row, which discards the row's data, and grows it again.
 async fn resize(bed: &Bed, site: &Site, space: usize) {
     let record = &bed.shape.spaces[space];
     let (size, to) = (record.size, record.size - u64::from(record.columns) * (2 << 20));
@@ -69,7 +69,7 @@ async fn resize(bed: &Bed, site: &Site, space: usize) {
     }
 }
 
-/// A resize may have been cut off.
+/// Completes resizes that a crash has interrupted.
 pub(super) async fn restore_sizes(bed: &Bed, site: &Site) {
     for (owned, record) in site.spaces.iter().zip(&bed.shape.spaces) {
         let size = site.pool.read(|s| s.spaces[&owned.id].size);

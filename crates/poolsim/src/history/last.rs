@@ -1,4 +1,4 @@
-//! The end of a history: everything is well again, and so it is without any disks that the spaces survive.
+//! The end of a history: repairs everything, then checks the data, also without as many disks as the spaces survive.
 
 use disk::PowerCut;
 use disk::sim::{Moment, SlotId};
@@ -22,7 +22,7 @@ pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, ran
     bed.note(|| "at last".into());
     chaos::mend(bed, &site).await;
     users::read_all(bed, &site).await;
-    // A scrub that finds nothing takes it back.
+    // Checked first, because a scrub that finds no damage clears the recorded loss.
     if site.pool.read(|state| state.spaces.values().any(|record| record.loss.units > 0)) {
         bed.fail("a loss was recorded");
     }
@@ -72,7 +72,7 @@ async fn values(bed: &Bed, site: &Site) -> Values {
     values
 }
 
-/// The power fails, and some disks do not return.
+/// Cuts the power, starts without some disks, and compares the data.
 async fn without_some(bed: &Bed, moment: &Moment, values: &Values, random: &mut Random) {
     let env = Env::simulated(random.next());
     let machine = moment.cut(&env, PowerCut::LoseAll);

@@ -1,4 +1,4 @@
-//! A life of the server, its end, and what happens before the next one.
+//! A life of the server, its end, and the time until the next one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -21,21 +21,21 @@ use crate::world::World;
 pub(super) enum Ending {
     /// The power fails.
     Cut,
-    /// The process ends, and the disks keep what they have.
+    /// The process ends; the disks lose nothing.
     Kill,
-    /// It is closed and exported.
+    /// The spaces are closed and the pool is exported.
     Close,
-    /// Another process takes the pool, while this one goes on.
+    /// Another process takes the pool, while this one still runs.
     Taken,
 }
 
-/// The owners before, which may go on.
+/// The previous process and its users, which may still run.
 pub(super) struct Before<'a> {
     site: Rc<Site>,
     users: LocalBoxFuture<'a, ()>,
 }
 
-/// One life, until its end.
+/// Runs one life until its end.
 pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, random: &mut Random) -> Ending {
     let ending = match random.below(8) {
         0..4 => Ending::Cut,
@@ -60,7 +60,7 @@ pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, ran
     let jobs = jobs::jobs(bed, site, chores, random.fork());
     let copies = async {
         if bed.shape.copies_change {
-            // Drawn last, so that the rest of a history is that of a seed without changes.
+            // Drawn last, so that the rest of the history is the same as without changes of the copies.
             let mut random = Random::new(bed.seed ^ bed.machine.events() << 32);
             copies::changes(bed, site, random.below(6), random.fork()).await;
         }
@@ -88,7 +88,7 @@ pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, ran
     ending
 }
 
-/// Ends a life, and opens the next.
+/// Ends a life and begins the next one.
 pub(super) async fn next<'a>(
     bed: &'a Bed,
     site: Site,
@@ -104,7 +104,7 @@ pub(super) async fn next<'a>(
         }
         Ending::Kill => {
             site.world.process.set(Reach::Ended);
-            // The kernel completes what it has before the process is gone; fences of its own it has none.
+            // The kernel completes outstanding I/O before the process is gone. It has no fences of its own.
             bed.env.sleep(Duration::from_millis(20)).await;
             site.world
         }
@@ -120,7 +120,7 @@ pub(super) async fn next<'a>(
     }
     bed.models.iter().for_each(|model| model.borrow_mut().crashed());
     between(bed, random);
-    // A machine that was off keeps no fences.
+    // A machine that was switched off has lost its fences.
     let mut fences = is_off.then(|| Fences::new(bed.shape.is_fenced));
     let mut cut = random.one_in(4).then(|| (random.below(80), random.cut()));
     let site = loop {
@@ -129,7 +129,7 @@ pub(super) async fn next<'a>(
             bed.machine.cut_at(bed.machine.events() + after, cut);
         }
         let process = next.process.clone();
-        // Without power it waits until that returns.
+        // Ready when the power has failed: an opening without power does not end by itself.
         let is_off = async {
             while bed.machine.is_on() {
                 bed.env.sleep(Duration::from_millis(50)).await;
@@ -152,7 +152,7 @@ pub(super) async fn next<'a>(
         cut = None;
     };
     if cut.is_some() {
-        // It may still come.
+        // The planned power cut has not happened yet: cancel it.
         bed.machine.cut_at(u64::MAX, disk::PowerCut::KeepAll);
     }
     begin(bed, &site, random).await;
@@ -165,7 +165,7 @@ async fn open(bed: &Bed, world: World) -> Result<Site, String> {
     bed.own_all(world, opened.pool).await.map_err(|error| format!("owning: {error}"))
 }
 
-/// Before the users.
+/// The steps of a life before its users start.
 async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
     bed.note(|| "owned".into());
     bed.learn_disks(site);
@@ -184,7 +184,7 @@ async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
     }
 }
 
-/// Everything becomes durable.
+/// Closes all spaces, which makes every write durable, and exports the pool.
 async fn close(bed: &Bed, site: &Site) {
     for (owned, model) in site.spaces.iter().zip(&bed.models) {
         let began = model.borrow_mut().time();
@@ -202,7 +202,7 @@ async fn close(bed: &Bed, site: &Site) {
     }
 }
 
-/// While no process has the pool: disks return, disappear, and turn out to be old.
+/// Changes the disks while no process has opened the pool: disks return, disappear, or are rolled back.
 fn between(bed: &Bed, random: &mut Random) {
     let pulled: Vec<usize> = bed.pulled.borrow().iter().copied().collect();
     for slot in pulled {
@@ -238,13 +238,13 @@ fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
     }
 }
 
-/// Another process takes the pool from this one, whose users go on.
+/// Another process takes the pool from this one, whose users continue.
 async fn taken<'a>(bed: &'a Bed, site: Site, random: &mut Random) -> (Site, Option<Before<'a>>) {
     let (site, is_deposed) = (Rc::new(site), Rc::new(Cell::new(false)));
     let stalls = bed.shape.is_fenced && random.one_in(2);
     bed.note(|| format!("another process takes the pool; this one stalls: {stalls}"));
     let mut users = ghosts(bed, &site, &is_deposed, random);
-    // Two processes with one number would be the same one, which takes its own pool back at once.
+    // A process with the same number would count as the owner itself, and would take the pool without waiting.
     let number = 100 + random.below(1000) as u32;
     let world = site.world.another(number + u32::from(number == site.world.host.process));
     let pause = Duration::from_millis(random.below(1500));

@@ -1,4 +1,4 @@
-//! A generator that depends on nothing else, so that one part of a history does not change the others: SplitMix64.
+//! SplitMix64, without any shared state: the draws of one part of a history do not affect the other parts.
 
 use disk::PowerCut;
 
@@ -11,7 +11,7 @@ impl Random {
         Random(seed ^ 0x706f_6f6c_7369_6d00)
     }
 
-    /// Another one, whose numbers this one does not share.
+    /// Another generator with an independent sequence.
     pub(super) fn fork(&mut self) -> Random {
         Random(self.next())
     }
@@ -36,7 +36,7 @@ impl Random {
         of.get(at)
     }
 
-    /// A way to lose power.
+    /// Draws a kind of power cut.
     pub(super) fn cut(&mut self) -> PowerCut {
         match self.below(5) {
             0 | 1 => PowerCut::LoseAll,

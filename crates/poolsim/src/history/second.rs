@@ -1,11 +1,11 @@
-//! A second disk is taken offline beside one that was set back and is not verified yet. Only seeds from [`FIRST`] on do that: the
-//! histories of the others stay as they were.
+//! Takes a second disk offline while another one was rolled back and is not verified yet. Only seeds from [`FIRST`]
+//! on do this, so the histories of lower seeds do not change.
 //!
-//! More disks are bad then than the spaces survive. The pool allows it only when the others have everything, so every call must
-//! still succeed. Nothing else may happen to the disks until all are well again ([`Bed::may_spoil`]).
+//! Then more disks are bad than the spaces survive. The pool allows it only if the other disks have all data, so
+//! every call must still succeed. No further disk becomes bad until all disks are repaired ([`Bed::may_spoil`]).
 //!
-//! `POOLSIM_PLANT=needed` plants a bug: disks leave although others are not verified. Whether they are needed is checked
-//! again when they leave.
+//! `POOLSIM_PLANT=needed` plants a bug: disks are taken offline although others are not verified. The pool still
+//! checks whether a disk is needed when it removes the disk.
 
 use pool_seam::JobOrder;
 
@@ -21,7 +21,8 @@ pub(super) fn leaves_in(seed: u64) -> bool {
     seed >= FIRST
 }
 
-/// Takes one offline as the server's command does, if nothing is wrong but disks that were set back and are in service.
+/// Takes a disk offline with the same checks as the server's command, if the only bad disks are in service and were
+/// rolled back.
 pub(super) async fn take_offline(bed: &Bed, site: &Site, random: &mut Random) {
     let present = |slot: &usize| {
         let number = bed.number(*slot);
@@ -40,7 +41,7 @@ pub(super) async fn take_offline(bed: &Bed, site: &Site, random: &mut Random) {
             run(bed, site, space, JobOrder::Resolve).await;
         }
     }
-    // It may have been taken away meanwhile.
+    // The disk may have been removed from the pool meanwhile.
     let Some(number) = bed.number(slot) else { return };
     if is_over(bed, site) || !present(&slot) {
         return;

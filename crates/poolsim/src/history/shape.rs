@@ -1,4 +1,4 @@
-//! Which disks and spaces a history has.
+//! The disks and spaces of a history.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ const MIB: u64 = 1 << 20;
 pub(super) struct Shape {
     pub(super) disks: u16,
     pub(super) spaces: Vec<SpaceRecord>,
-    /// The longest delay of a disk; none: all calls complete at once.
+    /// The longest delay of an I/O; `None`: all I/O completes at once.
     pub(super) delay: Option<Duration>,
-    /// A fence by one process keeps out the others; otherwise the lease alone does.
+    /// A fence by one process blocks the other processes; otherwise only the lease protects the pool.
     pub(super) is_fenced: bool,
-    /// Disks leave, are damaged and set back.
+    /// Disks are removed, damaged and rolled back.
     pub(super) has_mishaps: bool,
-    /// The number of copies of spaces changes.
+    /// Jobs change the number of copies of spaces.
     pub(super) copies_change: bool,
-    /// A disk is taken offline beside one that was set back.
+    /// A disk is taken offline beside one that was rolled back.
     pub(super) second_leaves: bool,
 }
 
@@ -38,7 +38,7 @@ impl Shape {
             5..7 => 2,
             _ => 3,
         };
-        // A space without redundancy is the only kind then: no disk can be spared.
+        // If spaces have no redundancy, all spaces of the history are such: no disk may be lost.
         let is_simple = random.one_in(10);
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
@@ -47,14 +47,14 @@ impl Shape {
         Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change, second_leaves }
     }
 
-    /// The numbers of copies that a space may get.
+    /// The resiliencies that a space may get.
     pub(super) fn copies_of(&self, space: usize) -> Vec<Resiliency> {
         if self.copies_change { copies::of(&self.spaces[space], self.disks) } else { Vec::new() }
     }
 
     /// How many disks may be bad at a time.
     pub(super) fn budget(&self) -> usize {
-        // The metadata needs most of its voters.
+        // A majority of the voters must remain.
         let voters = if self.disks < 5 { 1 } else { 2 };
         let least = |space: usize| self.copies_of(space).iter().map(|to| to.failures()).min();
         let spaces = self.spaces.iter().enumerate().map(|(space, record)| {

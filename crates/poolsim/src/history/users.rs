@@ -11,7 +11,7 @@ use super::bed::{Bed, Site};
 use super::random::Random;
 use crate::model::{End, fill, tell};
 
-/// So many steps, in one space.
+/// Runs this many steps in one space.
 pub(super) async fn user(bed: &Bed, site: &Site, space: usize, steps: u64, mut random: Random) {
     for _ in 0..steps {
         if random.one_in(3) {
@@ -49,7 +49,7 @@ fn inside(bed: &Bed, space: usize, units: Range<u64>) -> Range<u64> {
     units.start.min(end - 1)..units.end.min(end)
 }
 
-/// Few units, in few places: the beginning of a row, the end of one, a boundary of groups.
+/// A range from few units: at the beginning of a row, the end of one, or a boundary of groups.
 fn somewhere(bed: &Bed, space: usize, random: &mut Random) -> Range<u64> {
     let row = row_units(bed, space);
     let rows = bed.shape.spaces[space].size / UNIT / row;
@@ -74,7 +74,7 @@ pub(super) fn end_of(result: &Result<(), SpaceError>, through: bool) -> End {
     }
 }
 
-/// A call beyond a size that is changing.
+/// The range is beyond a size that is changing.
 fn is_beyond(error: &SpaceError) -> bool {
     matches!(error, SpaceError::Beyond { .. })
 }
@@ -118,7 +118,7 @@ pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
     }
 }
 
-/// Reads, and compares with the model.
+/// Reads, and compares the bytes with the model.
 pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
     let began = bed.models[space].borrow_mut().time();
     bed.trace(|| format!("space {space}: {began} begins"));
@@ -152,7 +152,8 @@ pub(super) async fn read_all(bed: &Bed, site: &Site) {
     }
 }
 
-/// A user of an owner that was deposed: no call may be acknowledged after `is_deposed`. Its values may never be read then.
+/// A user of a deposed owner: no call may be acknowledged after `is_deposed`, and reads must never return values
+/// written after that.
 pub(super) async fn ghost(
     bed: &Bed,
     site: &Site,
@@ -164,7 +165,7 @@ pub(super) async fn ghost(
         bed.env.sleep(Duration::from_millis(1 + random.below(300))).await;
         let units = somewhere(bed, space, &mut random);
         let was_deposed = is_deposed.get();
-        // Versions that the model does not know.
+        // The model does not know these versions, so it refuses them.
         let unknown = (1 << 40) + turn;
         let (what, result) = match random.below(4) {
             0 => {

@@ -3,8 +3,8 @@ use disk::sim::SlotId;
 
 use crate::world::{World, mirror, virtual_time};
 
-/// Power cuts at any event of a run in which a disk is lost: units that were flushed have that value or a newer one. The
-/// metadata and the space are on the same disks, and lose what they have not flushed together.
+/// Power cuts at any event of a run in which a disk is lost. A flushed unit has the flushed value or a newer one. The
+/// metadata and the space are on the same disks, and lose their unflushed writes together.
 #[test]
 fn a_power_cut_at_any_event() {
     for cut in [PowerCut::LoseAll, PowerCut::KeepAll] {

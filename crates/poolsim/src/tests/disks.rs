@@ -18,7 +18,7 @@ fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
     pool.read(rows)
 }
 
-/// A mirror on a real pool: written, flushed, a disk is lost, the power fails, and everything flushed is read again.
+/// A mirror on a real pool is written and flushed, loses a disk, and the power fails: all flushed data is read again.
 #[test]
 fn a_mirror_survives_a_disk_and_a_power_cut() {
     for lost in 0..3_u16 {
@@ -48,8 +48,8 @@ fn a_mirror_survives_a_disk_and_a_power_cut() {
     }
 }
 
-/// A repeated I/O counts for the disk that failed it and for the space; what succeeds at once, and what another copy
-/// makes unnecessary, does not.
+/// A repeated I/O counts for the disk that failed it and for the space. I/O that succeeds at once, or that another
+/// copy makes unnecessary, does not count.
 #[test]
 fn repeated_ios_are_counted() {
     virtual_time(async {
@@ -80,7 +80,7 @@ fn repeated_ios_are_counted() {
         let rule = Rule::new(Op::Write, When::Nth(0), Fault::Error).within(log.offset..log.end());
         world.machine.rule(SlotId(0), rule);
         owned.write(0..1, 2).await.expect("a write");
-        // Unflushed writes before the failure may be lost, which the next flush reports.
+        // The next flush reports that unflushed writes before the failure may be lost.
         drop(owned.flush().await);
         owned.flush().await.expect("a flush");
         let (second, other) = counted();
@@ -89,7 +89,7 @@ fn repeated_ios_are_counted() {
     });
 }
 
-/// The pool is full, and a discard makes room: writes wait until the disks have discarded what it frees.
+/// The pool is full and a discard frees slabs: writes wait until the disks have completed it.
 #[test]
 fn writes_get_the_room_that_a_discard_makes() {
     virtual_time(async {
@@ -114,7 +114,7 @@ fn writes_get_the_room_that_a_discard_makes() {
     });
 }
 
-/// A disk that never answers a discard keeps the slabs that it is to discard, and nothing else.
+/// A disk that never completes a discard keeps only the slabs of that discard unusable.
 #[test]
 fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
     virtual_time(async {
@@ -148,7 +148,7 @@ fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
     });
 }
 
-/// A space that cannot be opened is to be destroyed while no change can be made: it is opened afterwards.
+/// A space that cannot be opened is to be destroyed while the pool accepts no changes: it is opened afterwards.
 #[test]
 fn a_space_that_could_not_be_destroyed_is_opened_again() {
     virtual_time(async {
@@ -163,7 +163,7 @@ fn a_space_that_could_not_be_destroyed_is_opened_again() {
         }
         let local = world.local(&pool).await;
         assert!(local.is_unwritten(space, 0, UNIT).await.is_err(), "its log cannot be read");
-        // Whether this process still owns the pool is not known.
+        // The pool cannot confirm whether this process still owns it.
         authority.inject([Unconfirmed::TimeOut; 200]);
         world.env.sleep(Duration::from_secs(10)).await;
         local.destroy(space).await.expect_err("the pool takes no changes");
@@ -175,7 +175,7 @@ fn a_space_that_could_not_be_destroyed_is_opened_again() {
     });
 }
 
-/// A disk that returns is compared with the log, gets what it has missed, and then alone has everything.
+/// A disk that returns is compared with the log and resynchronised. Then it alone has all data.
 #[test]
 fn a_disk_returns_and_is_filled() {
     virtual_time(async {
@@ -208,8 +208,8 @@ fn a_disk_returns_and_is_filled() {
     });
 }
 
-/// An owner that opens its space has read the marks of the disks, perhaps before another disk joined: it is not linked, and
-/// the next one reads them. The disk is no older for it.
+/// An owner that is opening its space may have read the marks before another disk joined. That owner is not linked,
+/// and the next one reads the marks. The disk does not become stale by this.
 #[test]
 fn an_owner_that_a_disk_overtakes_is_not_linked() {
     for (opens, fails) in [(false, false), (true, false), (true, true)] {
@@ -264,7 +264,7 @@ fn the_only_copy_does_not_leave() {
     });
 }
 
-/// New rows are not placed on a disk that was taken out of service, and a row has its slabs on disks that are there.
+/// New rows are not placed on a disk that was taken out of service; their slabs are on present disks.
 #[test]
 fn a_space_grows_without_a_disk() {
     virtual_time(async {
@@ -282,7 +282,7 @@ fn a_space_grows_without_a_disk() {
     });
 }
 
-/// A disk with an older state of the space is found out by its mark: it has missed everything that the other disk has.
+/// A rolled-back disk is detected by its mark: all regions that the other disk has become stale on it.
 #[test]
 fn a_disk_that_was_set_back_is_filled_again() {
     virtual_time(async {
@@ -297,7 +297,7 @@ fn a_disk_that_was_set_back_is_filled_again() {
         owned.flush().await.expect("a flush");
         owned.space.checkpoint().await.expect("a checkpoint");
         pool.take_offline(DiskNumber(1)).await.expect("it leaves");
-        // Labels and metadata are as they were: only what its owner wrote is older.
+        // Only the data that the space's owner wrote is older; labels and metadata are current.
         for area in [marks, slabs] {
             world.machine.roll_back(SlotId(1), &image, area.offset, area.length);
         }
@@ -313,9 +313,9 @@ fn a_disk_that_was_set_back_is_filled_again() {
     });
 }
 
-/// One disk is set back while another one is absent: what only the absent one has newer is not served before it is back,
-/// and it is not taken for older than the one that was set back. Without a checkpoint since the image one replica of the
-/// log has to be there (section K of 0004).
+/// One disk is rolled back while another one is absent. Data that is newer on the absent disk only is not served
+/// before that disk returns. The returning disk does not count as older than the rolled-back one. Without a
+/// checkpoint since the image, one replica of the log must be present (section K of 0004).
 #[test]
 fn a_disk_that_was_set_back_is_no_source_for_one_that_returns() {
     const ROWS: std::ops::Range<u64> = 0..6;
@@ -347,7 +347,7 @@ fn a_disk_that_was_set_back_is_no_source_for_one_that_returns() {
             if checkpoint {
                 owned.space.checkpoint().await.expect("a checkpoint");
             } else {
-                // So that the log states that the first flush was complete.
+                // So that the log declares the first flush confirmed.
                 write(2).await;
             }
             world.machine.restart();
@@ -377,7 +377,8 @@ fn a_disk_that_was_set_back_is_no_source_for_one_that_returns() {
     }
 }
 
-/// A disk of a space without an owner leaves unaccounted. It counts for nothing until the next owner has read the log.
+/// A disk of a space without an owner is removed and becomes unaccounted: its copies are not used until the next
+/// owner has read the log.
 #[test]
 fn a_disk_that_leaves_without_an_owner_is_accounted_for_by_the_next() {
     virtual_time(async {

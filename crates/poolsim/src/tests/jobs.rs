@@ -22,12 +22,12 @@ fn copies(pool: &Pool, space: SpaceId) -> Vec<SlabCopy> {
     })
 }
 
-/// How many of them a disk has.
+/// The number of these copies on a disk.
 fn on(pool: &Pool, space: SpaceId, disk: DiskNumber) -> usize {
     copies(pool, space).iter().filter(|copy| copy.place.disk == disk).count()
 }
 
-/// Whether a copy has missed something, or a slab is on the move.
+/// Whether a copy has stale regions, or a slab is moving.
 fn is_unfinished(pool: &Pool, space: SpaceId) -> bool {
     let is_moving = |s: &pool::State| s.spaces[&space].rows.values().any(|row| row.moving().is_some());
     copies(pool, space).iter().any(|copy| copy.missed != 0) || pool.read(is_moving)

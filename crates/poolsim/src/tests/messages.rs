@@ -10,7 +10,7 @@ use pool_seam::{
 
 use crate::world::{World, mirror, virtual_time};
 
-/// A connection that loses every second reply: the request was carried out.
+/// A connection that carries out every request, and loses every second reply.
 struct Lossy {
     pool: Pool,
     calls: AtomicU64,
@@ -43,7 +43,7 @@ impl Coordinator for Lossy {
     }
 }
 
-/// Requests whose replies are lost are repeated, and count once.
+/// Requests whose replies are lost are repeated, and are carried out once.
 #[test]
 fn lost_replies_change_nothing_twice() {
     virtual_time(async {
@@ -64,7 +64,7 @@ fn lost_replies_change_nothing_twice() {
     });
 }
 
-/// Requests at the same time, repeated and of an earlier owner, through the record of the metadata.
+/// Concurrent requests, repeated ones and those of an earlier owner, with the real metadata.
 #[test]
 fn requests_count_once_and_in_their_epoch() {
     virtual_time(async {
@@ -125,7 +125,7 @@ fn views_change_with_their_space_only() {
         assert!(newer.version > view.version && newer.record.log == state);
         let again = pool.view(owner, Some(view.version)).wait().await;
         assert_eq!(again, Ok(Some(Arc::clone(&newer))));
-        // A disk of both.
+        // A disk that both spaces use.
         let disk = *newer.disks.keys().next().expect("a disk");
         pool.take_offline(disk).await.expect("it leaves");
         let without =

@@ -13,7 +13,7 @@ use pool_seam::{
 
 use crate::world::{World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
 
-/// An owner that answers after a while, and records its calls.
+/// An owner that answers after a delay, and records its calls.
 struct Puppet {
     env: Env,
     takes: Duration,
@@ -78,7 +78,7 @@ async fn ask(pool: &Pool, owner: OwnerId, number: u64, op: OwnerOp) -> Arc<Space
     pool.commit(request).wait().await.expect("carried out")
 }
 
-/// Allocates a row: its disks.
+/// Allocates a row; returns its disks.
 async fn allocate(pool: &Pool, owner: OwnerId, number: u64, row: u32) -> Vec<DiskNumber> {
     let view = ask(pool, owner, number, OwnerOp::Allocate { row: RowNumber(row) }).await;
     view.record.rows[&RowNumber(row)].copies().map(|(_, copy)| copy.place.disk).collect()
@@ -88,7 +88,8 @@ fn first_disk(pool: &Pool, owner: OwnerId) -> DiskNumber {
     pool.read(|s| s.spaces[&owner.space].rows[&RowNumber(0)].slabs[0].place.disk)
 }
 
-/// What the owner says is in the record in which the disk leaves. No new slab is chosen there while the owner is asked.
+/// The record that removes a disk contains the owner's answer. No new slab is placed on the disk while the owner is
+/// asked.
 #[test]
 fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
     virtual_time(async {
@@ -118,7 +119,8 @@ fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
     });
 }
 
-/// The disks of a node leave in one record, also if some are voters: the owner is asked about each, and gets one view.
+/// The disks of a node are removed in one record, even if some are voters. The owner is asked about each, and gets
+/// one view.
 #[test]
 fn disks_that_leave_together_leave_in_one_record() {
     virtual_time(async {
@@ -153,7 +155,7 @@ fn disks_that_leave_together_leave_in_one_record() {
     });
 }
 
-/// An owner that does not answer keeps no disk in service: the disk is not accounted for.
+/// An owner that does not answer does not prevent the removal of a disk: the disk becomes unaccounted.
 #[test]
 fn a_disk_does_not_wait_for_an_owner_for_ever() {
     virtual_time(async {
@@ -167,8 +169,8 @@ fn a_disk_does_not_wait_for_an_owner_for_ever() {
     });
 }
 
-/// The owner of a disk that has the only copy of something learns that the disk stays; a disk that was set back with the only
-/// copy of something does not join.
+/// The owner is notified that a disk with the only copy of some data stays. A rolled-back disk with the only copy of
+/// some data does not join.
 #[test]
 fn an_owner_is_told_that_a_disk_stays() {
     virtual_time(async {
@@ -185,7 +187,7 @@ fn an_owner_is_told_that_a_disk_stays() {
         let back = pool.return_disk(world.disk(other.0.into()), false).await;
         assert_eq!(back, Err(pool::AdminError::Stale(other)));
         assert_eq!(*puppet.told.lock(), [format!("joining {} 2", other.0)]);
-        // With the loss accepted, it has missed what the other one has.
+        // The loss is accepted: all regions that the other disk has become stale.
         assert_eq!(pool.return_disk(world.disk(other.0.into()), true).await, Ok(other));
         let row = pool.read(|s| s.spaces[&owner.space].rows[&RowNumber(0)].clone());
         let missed = row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.missed);
@@ -193,8 +195,8 @@ fn an_owner_is_told_that_a_disk_stays() {
     });
 }
 
-/// A call that did not begin because its disk is leaving does not make the disk a slow one: its owner gets what becomes of
-/// the disk, and no second round begins.
+/// A call that did not begin because its disk is being removed does not make the disk slow. The owner gets the result
+/// of the removal, and no second round begins.
 #[test]
 fn a_leaving_disk_is_not_slow() {
     for is_needed in [false, true] {
@@ -227,7 +229,7 @@ fn a_leaving_disk_is_not_slow() {
     }
 }
 
-/// Also when the caller that began the round has gone.
+/// A round completes even if the caller that began it was dropped.
 #[test]
 fn a_round_ends_without_its_caller() {
     virtual_time(async {
@@ -245,8 +247,8 @@ fn a_round_ends_without_its_caller() {
     });
 }
 
-/// Two failures of a disk that has to stay: its owner takes it into service again when both are decided, because what it says
-/// in the second round must still hold when that is.
+/// A needed disk fails twice. Its owner is notified that the disk stays only after both rounds, because the owner's
+/// second answer must stay valid until the end of the second round.
 #[test]
 fn a_disk_stays_when_the_last_round_has_ended() {
     virtual_time(async {

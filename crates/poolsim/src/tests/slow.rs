@@ -1,4 +1,4 @@
-//! Disks that are slow: owners read around them.
+//! Slow disks: owners read the data from other disks.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::world::{Owned, World, coded, mirror, virtual_time};
 const MS: Duration = Duration::from_millis(1);
 const DISKS: u16 = 4;
 
-/// The units that are used: some of each copy and column of the first row are read.
+/// The units in use: the reads cover each copy and column of the first row.
 const UNITS: u64 = 512;
 
-/// Reads for each that may be hedged.
+/// Reads for each permitted hedge.
 const READS_FOR_ONE: u64 = 50;
 
-/// A space with its first units written in place; from then on I/Os take up to `longest`.
+/// A space whose first units are written in place; afterwards each I/O takes up to `longest`.
 async fn filled(record: SpaceRecord, longest: Duration) -> (World, Pool, Owned, SpaceId) {
     let world = World::new(51, DISKS);
     let pool = world.create().await;
@@ -36,7 +36,7 @@ fn slow(world: &World, disk: u16, op: Op, when: When, by: Duration) {
     world.machine.rule(SlotId(disk.into()), Rule::new(op, when, Fault::Slow(by)));
 }
 
-/// Several clients read units, `each` so often; how long each read took, the shortest first.
+/// Clients read units, `each` times per client; returns the durations of the reads, the shortest first.
 async fn reads(world: &World, owned: &Owned, clients: u64, each: u64) -> Vec<Duration> {
     let one = async |client: u64| {
         let mut took = Vec::new();
@@ -57,7 +57,7 @@ fn per_mille(sorted: &[Duration], n: usize) -> Duration {
     sorted[(sorted.len() * n / 1000).min(sorted.len() - 1)]
 }
 
-/// The disk and the place there of the first unit.
+/// The disk of the first unit, and its byte offset there.
 fn first_unit(pool: &Pool, space: SpaceId) -> (DiskNumber, u64) {
     pool.read(|s| {
         let place = s.spaces[&space].rows[&RowNumber(0)].copy(0).expect("it has a copy").place;
@@ -85,7 +85,7 @@ fn hedged_reads_cut_the_tail() {
     }
 }
 
-/// No more reads are hedged than one of 50, however many are late.
+/// At most one of 50 reads is hedged, however many are late.
 #[test]
 fn few_reads_are_hedged() {
     virtual_time(async {
@@ -102,7 +102,8 @@ fn few_reads_are_hedged() {
     });
 }
 
-/// Reads of one disk take 80 ms, those of its peers 4 ms: it is reported, and not read while the data is elsewhere.
+/// Reads of one disk take 80 ms, those of its peers 4 ms. The disk is reported, and is not read while other disks
+/// have the data.
 #[test]
 fn reads_go_around_a_slow_disk() {
     for record in [mirror("vm"), coded("vm")] {
@@ -132,8 +133,8 @@ fn reads_go_around_a_slow_disk() {
     }
 }
 
-/// A read that is late has its buffers until the disk answers. What it reads is damaged: it is written anew although the
-/// caller has the data for long.
+/// A late read keeps its buffers until the disk completes it. Its data is damaged, so the unit is rewritten, although
+/// the caller got the data from another disk long before.
 #[test]
 fn a_late_read_of_a_damaged_block_heals_it() {
     for record in [mirror("vm"), coded("vm")] {
@@ -156,7 +157,8 @@ fn a_late_read_of_a_damaged_block_heals_it() {
     }
 }
 
-/// Units are written again while a late read of them is outstanding: its result is dropped, and nothing is damaged.
+/// Units are rewritten while a late read of them is outstanding: its result is dropped, and nothing counts as
+/// damaged.
 #[test]
 fn a_late_read_ends_after_its_units_were_written() {
     virtual_time(async {
@@ -177,7 +179,7 @@ fn a_late_read_ends_after_its_units_were_written() {
     });
 }
 
-/// The other copy of a late read is damaged: the caller gets the data, and the copy is written anew.
+/// A read is late and the other copy is damaged: the caller gets the data, and the damaged copy is rewritten.
 #[test]
 fn a_hedge_that_finds_damage_heals_it() {
     virtual_time(async {
@@ -187,7 +189,7 @@ fn a_hedge_that_finds_damage_heals_it() {
         let late =
             pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].copy(1).expect("two copies").place.disk);
         for disk in [damaged, late] {
-            // Whichever is read first.
+            // Either disk may be read first.
             slow(&world, disk.0, Op::Read, When::Nth(0), 200 * MS);
         }
         world.machine.scribble(SlotId(damaged.0.into()), at, &[0xee; UNIT as usize]);
@@ -198,7 +200,8 @@ fn a_hedge_that_finds_damage_heals_it() {
     });
 }
 
-/// A disk hangs that has some of the buffers of a read over two columns. The data comes in its order when the disk has left.
+/// A disk that holds some buffers of a read over two columns hangs. When the disk is removed, the read returns the
+/// data in order.
 #[test]
 fn a_read_of_several_buffers_is_in_order_when_a_disk_hangs() {
     virtual_time(async {

@@ -14,7 +14,6 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A mirror with its first units written and flushed.
 /// The disks of the first row.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
     pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].copies().map(|(_, copy)| copy.place.disk).collect())
@@ -32,7 +31,7 @@ fn presence(pool: &Pool, disk: DiskNumber) -> Presence {
     pool.read(|s| s.disks[&disk].presence)
 }
 
-/// Whatever a disk does not answer any more: all calls end when it has left, which it does after a while.
+/// All calls complete after a hanging disk was removed, which happens after its deadline, whichever operation hangs.
 #[test]
 fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
     let usual = Deadlines::default();
@@ -45,7 +44,7 @@ fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
             world.deadlines = deadlines;
             let (world, pool, owned, space) = filled_in(world).await;
             let hangs = disks_of(&pool, space)[0];
-            // Not for ever: the metadata waits for its own disks.
+            // The hang ends after an hour, because the metadata waits for its own I/O.
             slow(&world, hangs, op, When::From(0), HOUR);
             let began = world.env.now();
             owned.write(0..32, 2).await.expect("a write");
@@ -67,7 +66,7 @@ fn a_disk_that_hangs_leaves_and_calls_end_on_the_others() {
     }
 }
 
-/// The disks of a node hang: they leave together, and no record waits for those of them that are voters.
+/// The disks of a node hang. They are removed together, and no record waits for the voters among them.
 #[test]
 fn the_disks_of_a_node_that_hang_leave_together() {
     virtual_time(async {
@@ -99,10 +98,10 @@ fn the_disks_of_a_node_that_hang_leave_together() {
     });
 }
 
-/// The only copy is waited for, and so are two disks that hang together when one of them is needed.
+/// Calls wait for the only copy, and for two disks that hang together if one of them is needed.
 #[test]
 fn a_disk_that_is_needed_is_waited_for() {
-    // Of five disks the voters alone would let a hanging one go.
+    // With five disks the voters alone would allow the removal of a hanging one.
     for alone in [true, false] {
         virtual_time(async {
             let (world, pool, owned, space) = filled(42, if alone { 2 } else { 5 }).await;
@@ -126,7 +125,7 @@ fn a_disk_that_is_needed_is_waited_for() {
     }
 }
 
-/// A machine that stood still makes all I/O old, and says nothing of a disk.
+/// A pause of the whole machine makes all outstanding I/O old, and is no evidence against a disk.
 #[test]
 fn a_pause_of_the_machine_is_no_fault_of_a_disk() {
     virtual_time(async {
@@ -144,7 +143,7 @@ fn a_pause_of_the_machine_is_no_fault_of_a_disk() {
     });
 }
 
-/// A disk that is 20 times slower than its peers is reported soon, and leaves after a minute; a second one stays.
+/// A disk that is 20 times slower than its peers is reported soon, and removed after a minute; a second one stays.
 #[test]
 fn a_disk_that_is_far_slower_than_its_peers_is_reported_and_leaves() {
     virtual_time(async {
@@ -198,7 +197,7 @@ async fn write(disk: &Arc<dyn Disk>, epoch: u64, at: u64) -> Result<(), DiskErro
     disk.write(&c, at, arena::Sg::from_iter([arena::IoBuf::from(vec![7; 4096])])).wait().await
 }
 
-/// A fence ends what earlier owners of the space do, and neither another space's I/O nor the pool's own.
+/// A fence ends the I/O of earlier owners of the space, but not that of another space or of the pool.
 #[test]
 fn a_fence_is_of_one_space() {
     virtual_time(async {
@@ -218,7 +217,7 @@ fn a_fence_is_of_one_space() {
         slow(&world, disk, Op::Write, When::Nth(1), 100 * SECOND);
         let c = Ctx { epoch: Epoch(epoch), ..Ctx::default() };
         let block = || arena::Sg::from_iter([arena::IoBuf::from(vec![7; 4096])]);
-        // Nothing waits for it: it is outstanding all the same.
+        // The write is outstanding although its future was dropped.
         drop(a.write(&c, at, block()));
         let other = b.write(&Ctx { epoch: Epoch(owners[1].epoch.0), ..Ctx::default() }, at, block());
         let began = world.env.now();
@@ -235,7 +234,7 @@ fn a_fence_is_of_one_space() {
         assert!(matches!(lower, Err(DiskError::Fenced { .. })));
         pool.set_domains(disk, pool.read(|s| s.disks[&disk].domains.clone())).await.expect("the pool writes");
         assert!(matches!(other, Io::Pending(_)));
-        // At its deadline a fence is given up.
+        // A fence fails at its deadline.
         let c = Ctx { deadline: Some(world.env.now() + SECOND), ..Ctx::default() };
         let late = b.fence(&c, Epoch(owners[1].epoch.0 + 1)).wait().await;
         assert!(matches!(late, Err(DiskError::Timeout { .. })), "{late:?}");
@@ -243,7 +242,7 @@ fn a_fence_is_of_one_space() {
     });
 }
 
-/// An owner of an earlier opening of the pool gets no handle, nor does one in another membership.
+/// An owner from an earlier opening of the pool gets no handle, and neither does an owner with another membership.
 #[test]
 fn a_handle_is_of_the_present_owner_and_membership() {
     virtual_time(async {
@@ -258,8 +257,8 @@ fn a_handle_is_of_the_present_owner_and_membership() {
     });
 }
 
-/// A disk that left with a write outstanding does not return before that has ended. Its device is closed meanwhile,
-/// whatever still has the handle.
+/// A disk that was removed with an outstanding write does not return before the write has ended. Meanwhile its device
+/// is closed, even if handles are still held.
 #[test]
 fn a_disk_does_not_return_while_it_is_written() {
     virtual_time(async {
@@ -288,7 +287,7 @@ fn a_disk_does_not_return_while_it_is_written() {
     });
 }
 
-/// A disk that fails and is needed counts as failing until it joins again.
+/// A needed disk whose I/O failed counts as failing until it joins again.
 #[test]
 fn a_disk_that_fails_and_stays_is_failing_until_it_joins() {
     for fault in [Fault::Error, Fault::Full] {
@@ -296,7 +295,7 @@ fn a_disk_that_fails_and_stays_is_failing_until_it_joins() {
             let (world, pool, owned, space) = filled(48, 2).await;
             let disks = disks_of(&pool, space);
             pool.take_offline(disks[1]).await.expect("it has a copy elsewhere");
-            // Not the log, whose writes are repeated until they succeed.
+            // Excludes the log, whose writes are retried until they succeed.
             let slab = pool.read(|s| {
                 let row = &s.spaces[&space].rows[&RowNumber(0)];
                 let copy = row.copies().find(|(_, copy)| copy.place.disk == disks[0]);
@@ -321,8 +320,8 @@ fn a_disk_that_fails_and_stays_is_failing_until_it_joins() {
     }
 }
 
-/// A disk that is not what was opened is noticed without I/O of owners. The only copy stays, and is failing until it is there
-/// again, or the record is cleared.
+/// A check detects a disk that is gone or overwritten, without I/O of owners. A disk with the only copy stays, and
+/// counts as failing until it is present again, or its record is cleared.
 #[test]
 fn a_disk_that_is_gone_or_overwritten_is_noticed() {
     for pulled in [false, true] {

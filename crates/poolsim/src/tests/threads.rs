@@ -1,11 +1,12 @@
-//! Owners on several threads at a time, in real time, for what the histories cannot see, because they run on one thread: waits
-//! between tasks, accesses without a lock, and deadlocks.
+//! Owners on several threads, in real time. This finds faults that the single-threaded histories cannot: missed
+//! wake-ups between tasks, accesses without a lock, and deadlocks.
 //!
-//! Several users call one space, each for units of its own in groups and stripes that all share; disks are pulled and return
-//! meanwhile, so that views come from other threads; checkpoints and jobs run beside them. The owner ends on one thread, and
-//! the next opens on another. No call may fail. A hang ends the process with what all were doing.
+//! Several users call one space. Each has its own units, in groups and stripes that all users share. Meanwhile disks
+//! are pulled and return, so that views arrive from other threads; checkpoints and jobs run, too. The owner closes on
+//! one thread, and the next one opens on another. No call may fail. A hang ends the process and prints the current
+//! action of each part.
 //!
-//! `POOL_SECONDS` says how long each shape runs.
+//! `POOL_SECONDS` is the duration of each shape's run, in seconds.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -26,12 +27,12 @@ use crate::process::Fences;
 use crate::world::{Owned, World, mirror};
 
 const USERS: u64 = 6;
-/// Units of a user in each row, next to those of the others.
+/// Units of a user in each row, adjacent to those of the other users.
 const EACH: u64 = 6;
-/// Without anything done for so long it stands still.
+/// After this time without progress the run counts as hung.
 const STANDSTILL: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether anything is done.
+/// The interval between checks for progress.
 const LOOK: Duration = Duration::from_millis(500);
 
 struct Site {
@@ -39,7 +40,7 @@ struct Site {
     pool: Pool,
     owned: Owned,
     steps: AtomicU64,
-    /// Calls that each user, and last the jobs, have begun.
+    /// The number of calls begun by each user, and in the last element by the jobs.
     calls: [AtomicU64; USERS as usize + 1],
     doing: Mutex<BTreeMap<String, String>>,
 }
@@ -56,7 +57,7 @@ impl Site {
         self.doing.lock().insert(part.into(), what);
     }
 
-    /// Waits until every write has ended that has begun by now, or until the life ends.
+    /// Waits until every write that has begun by now has ended, or the life ends.
     async fn writes_end(&self, stop: &AtomicBool) {
         let begun = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let before: Vec<u64> = self.calls.iter().map(begun).collect();
@@ -64,7 +65,7 @@ impl Site {
         while waits() && !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // Stripes that the log has, and that were being put in place.
+        // Also places stripes that are only in the log.
         self.owned.space.checkpoint().await.expect("a checkpoint");
     }
 }
@@ -77,7 +78,7 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The values of a user's units, by unit; zeros otherwise.
+/// The values of a user's units, by unit; other units are zeros.
 type Known = BTreeMap<u64, u64>;
 
 async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBool>) -> Known {
@@ -124,7 +125,8 @@ async fn read(site: &Site, known: &Known, units: std::ops::Range<u64>) -> Result
     Ok(())
 }
 
-/// The disk gets what it has missed, and every replica of the log counts: only then can another disk be spared.
+/// Fills the stale regions of a disk, until every replica of the log is complete too: only then may another disk be
+/// absent.
 async fn resync(site: &Site, number: DiskNumber) {
     for attempt in 0.. {
         let (lacks, is_log_whole) = site.pool.read(|s| {
@@ -146,13 +148,13 @@ async fn resync(site: &Site, number: DiskNumber) {
             let job = JobId(1000 + u64::from(number.0));
             site.owned.space.run(job, JobOrder::Resync(number)).wait().await.expect("a resync");
         } else {
-            // A replica joins by itself, and counts after the next checkpoint.
+            // A replica joins without a job, and is complete after the next checkpoint.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
 
-/// One disk at a time leaves and returns.
+/// Removes and returns one disk at a time.
 async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
     let mut turn = 0_usize;
     while !stop.load(Ordering::Relaxed) {
@@ -177,7 +179,7 @@ async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
             }
         }
         site.does("disks", format!("resync of disk {slot}"));
-        // A write that began without the disk may say only now that the disk lacks something.
+        // The owner may mark regions stale for writes that began while the disk was absent: waits for these writes.
         site.writes_end(&stop).await;
         resync(&site, number).await;
         turn += 1;
@@ -207,7 +209,7 @@ async fn jobs(site: Arc<Site>, stop: Arc<AtomicBool>) {
     site.does("jobs", "nothing more".into());
 }
 
-/// Ends the process when nothing happens: a thread that is stuck cannot be asked.
+/// Ends the process if there is no progress: a blocked thread cannot report its state.
 fn watch(site: &Arc<Site>, done: Arc<AtomicBool>) {
     let site = Arc::clone(site);
     std::thread::spawn(move || {
@@ -222,7 +224,7 @@ fn watch(site: &Arc<Site>, done: Arc<AtomicBool>) {
             quiet += LOOK;
             if quiet > STANDSTILL {
                 let doing = site.doing.lock();
-                // Not by `eprintln`, whose output a test keeps until its end.
+                // Not `eprintln`, because the test harness holds back its output until the test ends.
                 drop(writeln!(std::io::stderr(), "nothing has happened for {STANDSTILL:?}: {doing:?}"));
                 std::process::abort();
             }
@@ -238,7 +240,7 @@ fn run(disks_of: usize, record: SpaceRecord) {
         let machine = Machine::new(&env, 1);
         for slot in 0..disks_of {
             machine.add(&disk::MemoryOptions::new(format!("disk{slot}"), 64 << 20));
-            // Some answer at once, on the thread that asks.
+            // Some disks complete I/O at once, on the calling thread.
             if slot % 2 == 0 {
                 machine.shuffle(SlotId(slot), Duration::from_millis(1));
             }
@@ -248,7 +250,7 @@ fn run(disks_of: usize, record: SpaceRecord) {
         pool.create_space(record).await.expect("a space");
         let mut known: Vec<Known> = (0..USERS).map(|_| Known::new()).collect();
         for life in 0..3 {
-            // Opened on a worker thread, by a task of its own.
+            // A separate task opens it, on a worker thread.
             let site = tokio::spawn(Site::on(world, pool)).await.expect("an owner");
             let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             watch(&site, Arc::clone(&done));
@@ -275,7 +277,7 @@ fn run(disks_of: usize, record: SpaceRecord) {
                 }
             }
             done.store(true, Ordering::Relaxed);
-            // It ends on another thread than it began on.
+            // It ends on another thread than the one it began on.
             let closing = Arc::clone(&site);
             tokio::spawn(async move {
                 if life % 2 == 0 {

@@ -19,10 +19,10 @@ const MS: Duration = Duration::from_millis(1);
 /// The size of the virtual disk.
 const SIZE: u64 = 48 * MIB;
 
-/// What all jobs may do, whatever that does to clients, in bytes a second.
+/// The minimum rate of all jobs, regardless of the clients, in bytes per second.
 const MINIMUM: u64 = 4 * MIB;
 
-/// A resync, and what clients saw meanwhile.
+/// The result of a resync, and the clients' latency during it.
 #[derive(Debug)]
 struct Resynced {
     /// Bytes a second.
@@ -32,7 +32,8 @@ struct Resynced {
     was_paced: bool,
 }
 
-/// A disk of a mirror has missed everything and gets it again, on disks of 40 MB/s; so many clients read the virtual disk.
+/// Resynchronises a wholly stale disk of a mirror, on disks of 40 MB/s, while `clients` clients read the virtual
+/// disk.
 fn resync(target: Duration, clients: u64) -> Resynced {
     virtual_time(async {
         let (world, rates) = World::rated(3, 160 * MIB, 2 * MIB, 40_000_000);
@@ -86,8 +87,8 @@ fn resync(target: Duration, clients: u64) -> Resynced {
     })
 }
 
-/// Reads of clients through a virtual disk pace a job: it is fast without them, and beside them no faster than their latency
-/// allows, but never below its minimum.
+/// Reads of clients pace a job. Without clients the job is fast. With clients it is no faster than the target latency
+/// allows, but never slower than its minimum.
 #[test]
 fn reads_of_a_virtual_disk_pace_jobs() {
     let (target, hour) = (5 * MS, 3600 * 1000 * MS);
@@ -96,7 +97,7 @@ fn reads_of_a_virtual_disk_pace_jobs() {
     assert!(!alone.was_paced && alone.rate > 3 * MINIMUM, "{alone:?}");
     assert!(beside.was_paced && beside.rate < alone.rate / 2 && beside.rate < unpaced.rate, "{beside:?}");
     assert!(beside.p99 < unpaced.p99, "{beside:?} and {unpaced:?}");
-    // No client's read is that fast.
+    // No client's read meets this target.
     let slowest = resync(MS / 4, 8);
     println!("with a target that cannot be met {slowest:?}");
     assert!(slowest.rate < beside.rate && slowest.rate > MINIMUM * 9 / 10, "{slowest:?}");

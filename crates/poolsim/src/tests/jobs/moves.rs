@@ -36,7 +36,7 @@ async fn have(all: &[(SpaceId, Owned)], value: u8) {
     }
 }
 
-/// A disk is retired while users write, and its slabs go to others; never to the hot spare's peer that is reserved by name.
+/// A disk is retired while users write. Its slabs move to other disks, but not to one with manual selection.
 #[test]
 fn a_retired_disk_is_emptied() {
     virtual_time(async {
@@ -67,7 +67,7 @@ fn a_retired_disk_is_emptied() {
             assert_eq!((on(&pool, *space, from), on(&pool, *space, by_name)), (0, 0), "{space:?}");
             assert!(!is_unfinished(&pool, *space));
         }
-        // Replicas of logs move when owners can do that.
+        // Owners move the replicas of logs when they can: those still on the disk count as left.
         let logs = pool.read(|s| {
             let logs = s.spaces.values().filter_map(|record| record.rows.get(&RowNumber::LOG));
             logs.flat_map(|row| row.slabs.to_vec()).filter(|copy| copy.place.disk == from).count()
@@ -79,8 +79,8 @@ fn a_retired_disk_is_emptied() {
     });
 }
 
-/// A disk is lost: what it had is made from the others on disks that are there, hot spares included. A simple space keeps its
-/// slabs there, because there is nothing to make them from.
+/// A lost disk is rebuilt from the others on present disks, including hot spares. A simple space keeps its slabs on
+/// the lost disk, because there is no other copy.
 #[test]
 fn a_lost_disk_is_rebuilt_on_others() {
     virtual_time(async {
@@ -102,13 +102,13 @@ fn a_lost_disk_is_rebuilt_on_others() {
         assert!(rebuilt.moved > 4, "{rebuilt:?}");
         assert!(all.iter().all(|(space, _)| on(&pool, *space, from) == 0 && !is_unfinished(&pool, *space)));
         have(&all, 1).await;
-        // Each row has as many copies as before: any other disk may be lost, too.
+        // Each row has as many copies as before, so any other disk may be lost too.
         world.machine.pull(SlotId(2), PowerCut::LoseAll);
         have(&all, 1).await;
     });
 }
 
-/// The only copies of something stay on their absent disk, and the result says why.
+/// The only copies of data stay on their absent disk, and the result states the reason.
 #[test]
 fn the_only_copies_stay_where_they_are() {
     virtual_time(async {
@@ -121,7 +121,7 @@ fn the_only_copies_stay_where_they_are() {
         let from = DiskNumber(0);
         let before = on(&pool, *space, from);
         assert!(before > 0);
-        // A disk with the only copies is not dropped; it is away when the pool is opened.
+        // The pool never drops a disk with the only copies, so the disk disappears before the pool is opened.
         drop((all, pool));
         world.machine.pull(SlotId(0), PowerCut::KeepAll);
         let pool = world.open().await;
@@ -142,7 +142,7 @@ fn no_slab_moves_to_a_hot_spare_without_need() {
         let pool = world.create().await;
         let all = filled(&world, &pool, vec![mirror("a")]).await;
         let space = all[0].0;
-        // No disk is left for a third slab of a row but the spare.
+        // Only the hot spare is left for a third slab of a row.
         pool.set_usage(DiskNumber(2), Usage::HotSpare).await.expect("its usage");
         let row = pool.read(|s| {
             let rows = s.spaces[&space].rows.iter();
@@ -172,7 +172,7 @@ fn no_slab_moves_to_a_hot_spare_without_need() {
     });
 }
 
-/// A new disk gets slabs, many at a time, on the places that were planned.
+/// A new disk gets slabs, many concurrently, at the planned places.
 #[test]
 fn slabs_move_to_a_new_disk() {
     virtual_time(async {
@@ -182,7 +182,7 @@ fn slabs_move_to_a_new_disk() {
         world.machine.add(&MemoryOptions::new("new", 64 << 20));
         let new = pool.add_disk(&NewDisk::new(world.disk(3))).await.expect("a new disk");
         let most = std::sync::atomic::AtomicUsize::new(0);
-        // From the fullest disk to the new one, until it has as many.
+        // Moves slabs from the fullest disk to the new one, until it has as many.
         let next = |s: &State, skip: &BTreeSet<(SpaceId, RowNumber)>| {
             most.fetch_max(skip.len(), std::sync::atomic::Ordering::Relaxed);
             let used = |disk: DiskNumber| s.slabs_used(disk).count();
@@ -265,7 +265,7 @@ fn moves_continue_after_a_power_cut() {
     assert!(cut_in_a_move > 2, "{cut_in_a_move} of {} moments", moments.len().div_ceil(step));
 }
 
-/// Jobs run in tasks of their own.
+/// A job's future is `Send`, so that a task can run it.
 #[test]
 fn jobs_are_sent_to_tasks() {
     virtual_time(async {
@@ -288,7 +288,7 @@ fn jobs_are_sent_to_tasks() {
     });
 }
 
-/// A disk turns out to be of another medium: what lies there moves, the replica of the log too.
+/// The medium of a disk is changed: slabs on it move, including the replica of the log.
 #[test]
 fn a_log_moves_to_the_media_of_its_space() {
     virtual_time(async {

@@ -12,11 +12,12 @@ use crate::world::{World, mirror, virtual_time};
 
 const MIB: u64 = 1 << 20;
 
-/// Units in a write.
+/// Units of one write.
 const PART: u64 = 256;
 
-/// One of eight disks of 100 MB/s is lost, with data of mirrors. In all it is rebuilt at this rate between the first eighth,
-/// in which the pacer sees that there are no clients, and the last, in which some disks are done.
+/// One of eight disks of 100 MB/s is lost with the data of mirrors. Returns the rate of the rebuild in bytes per
+/// second, without its first and last eighth: in the first the pacer detects that there are no clients, in the last
+/// some disks are already done.
 fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
     virtual_time(async {
         let (world, rates) = World::rated(8, 160 * slab_bytes, slab_bytes, 100_000_000);
@@ -38,7 +39,7 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         let lost = DiskNumber(3);
         world.machine.pull(SlotId(3), PowerCut::LoseAll);
         pool.disk_failed(lost, pool::Absence::Gone).await.expect("the others have everything");
-        // Replicas of logs are replaced first.
+        // The replicas of logs are replaced first.
         world.env.sleep(Duration::from_secs(5)).await;
         let slabs: usize = all.iter().map(|(space, _)| on(&pool, *space, lost)).sum();
         let total = slabs as u64 * slab_bytes;
@@ -61,7 +62,7 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         };
         let whole = world.env.now() - start;
         assert_eq!((rebuilt.moved, rebuilt.left), (slabs, 0));
-        // Once what is copied, and some blocks: what the new places had is not looked at.
+        // Each copied byte is read once, and some blocks; the former contents of the new places are not read.
         assert!(rates.read() < total + total / 50, "{} of {total} bytes were read", rates.read());
         let (first, last) = (middle[0], middle[middle.len() - 1]);
         let per_second = |bytes: u64, time: Duration| bytes * 1_000 / (time.as_millis() as u64).max(1);
@@ -73,7 +74,8 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
     })
 }
 
-/// 315 MB/s, and the disks could do 350. Required are 300; a change that costs a few has another cause than this test looks for.
+/// Measured: 315 MB/s of a possible 350. Required: 300. The test allows 290, because a small loss has other causes
+/// than this test checks.
 #[test]
 fn a_disk_of_eight_is_rebuilt_by_all_others() {
     for (spaces, rows) in [(4, 56), (1, 224)] {

@@ -6,7 +6,7 @@ use pool_seam::DiskNumber;
 use super::{begin, is_unfinished};
 use crate::world::{World, coded, mirror, virtual_time};
 
-/// A disk returns, and gets what the rows of several spaces have missed on it.
+/// A disk returns, and a resync fills its stale regions of several spaces.
 #[test]
 fn a_disk_that_returns_is_brought_up_to_date() {
     virtual_time(async {
@@ -41,7 +41,7 @@ fn a_disk_that_returns_is_brought_up_to_date() {
         assert!(done == total && total > 0, "{done} of {total} bytes");
         assert_eq!(pool.behind(), []);
         assert!(all.iter().all(|(space, _)| !is_unfinished(&pool, *space)));
-        // It can do without each of the others.
+        // Each of the other disks may be absent now.
         pool.take_offline(DiskNumber(0)).await.expect("the disk that returned has everything");
         for (_, owned) in &all {
             assert!(
@@ -51,7 +51,7 @@ fn a_disk_that_returns_is_brought_up_to_date() {
     });
 }
 
-/// What a crash has left open is decided in every space that is open.
+/// Units that a crash has left undecided are decided in every open space.
 #[test]
 fn what_a_crash_left_open_is_decided() {
     virtual_time(async {
@@ -80,7 +80,7 @@ fn what_a_crash_left_open_is_decided() {
     });
 }
 
-/// A job on a space that is not open says so.
+/// A job on a space that is not open fails with an error that names the space.
 #[test]
 fn a_space_that_is_not_open_is_named() {
     virtual_time(async {

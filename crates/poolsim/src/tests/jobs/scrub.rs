@@ -21,7 +21,7 @@ fn damage(world: &World, pool: &Pool, space: SpaceId, row: u32, index: usize) {
     world.machine.flip(SlotId(place.disk.0.into()), at + 100, 3);
 }
 
-/// A scrub repairs planted damage and its record says so; the next one finds nothing, and what was found is forgotten.
+/// A scrub repairs planted damage and records it. The next scrub finds nothing and clears the earlier findings.
 #[test]
 fn planted_damage_is_repaired_and_recorded() {
     for shape in [mirror("vm"), coded("vm")] {
@@ -62,7 +62,7 @@ fn planted_damage_is_repaired_and_recorded() {
     }
 }
 
-/// A scrub that was stopped continues at its row after a restart, with what it had found before.
+/// A stopped scrub continues at its row after a restart, with its earlier findings.
 #[test]
 fn a_scrub_continues_after_a_stop_and_a_restart() {
     virtual_time(async {

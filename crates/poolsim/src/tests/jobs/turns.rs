@@ -8,7 +8,7 @@ use pool_seam::{Coordinator, DiskNumber, JobId, Progress, SpaceId, Turn};
 use super::{begin, is_unfinished};
 use crate::world::{Owned, World, mirror, virtual_time};
 
-/// A mirror with 7 full rows, on disks of which each write takes some time; one disk has missed all rows.
+/// A mirror with 7 full rows, on disks with slow writes; all rows are stale on one disk.
 async fn behind(world: &World) -> (Pool, SpaceId, Owned, DiskNumber) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
@@ -36,7 +36,7 @@ fn done(job: &Job) -> u64 {
     job.bytes().0
 }
 
-/// A job waits while it is paused, continues when it is resumed, and ends when it is stopped; what was done stays.
+/// A job waits while it is paused, continues when it is resumed, and ends when it is stopped. Completed work is kept.
 #[test]
 fn a_job_is_paused_resumed_and_stopped() {
     virtual_time(async {
@@ -67,7 +67,7 @@ fn a_job_is_paused_resumed_and_stopped() {
     });
 }
 
-/// A more urgent job goes first.
+/// A job waits for a more urgent one.
 #[test]
 fn a_scrub_waits_for_a_resync() {
     virtual_time(async {
@@ -88,7 +88,7 @@ fn a_scrub_waits_for_a_resync() {
     });
 }
 
-/// How long a resync takes, with clients whose I/O takes so long.
+/// The duration of a resync with clients of this latency.
 fn takes(latency: Option<Duration>) -> (Duration, bool) {
     virtual_time(async {
         let world = World::new(73, 2);
@@ -111,7 +111,7 @@ fn takes(latency: Option<Duration>) -> (Duration, bool) {
     })
 }
 
-/// Clients that suffer hold a job back, to the minimum that the pacer promises; clients that do not hold it back less.
+/// Clients above the target latency throttle a job to its minimum rate; clients below the target throttle it less.
 #[test]
 fn a_job_gives_way_to_clients() {
     let (beside_slow, slow_paced) = takes(Some(Duration::from_millis(100)));
@@ -123,8 +123,8 @@ fn a_job_gives_way_to_clients() {
     assert!(beside_fast < beside_slow * 2 / 3, "{beside_fast:?} and {beside_slow:?}");
 }
 
-/// A turn that must wait is answered within about a second, and at once when its job is stopped. One of an order that nobody
-/// gave is not held back.
+/// A turn that must wait is answered within about a second, or at once when its job is stopped. A turn of an unknown
+/// order does not wait.
 #[test]
 fn a_turn_is_answered_in_time() {
     virtual_time(async {
@@ -135,7 +135,7 @@ fn a_turn_is_answered_in_time() {
         assert!(matches!(unknown, Ok(Turn::Go { .. })));
         let job = begin(&pool, Kind::Resync, Subject::Disk(away));
         pool.jobs().pause(job.id()).expect("it is there");
-        // The order's number begins with the job's.
+        // The high bits of the order's number are the job's number.
         let order = JobId(job.id().0 << 32);
         let turns = async {
             world.env.sleep(Duration::from_millis(1)).await;
