@@ -29,20 +29,20 @@ pub(crate) struct SetKey {
     pub(crate) set: u8,
 }
 
-/// Regions of a set, by bit.
+/// The regions of a set, as bitmasks.
 #[derive(Default)]
 struct Regions {
-    /// Their entry waits for a record.
+    /// Regions whose entry waits for a record.
     waiting: u64,
-    /// A record has their entry.
+    /// Regions whose entry is in a record.
     taken: u64,
-    /// That record is durable.
+    /// Regions whose entry is in a durable record.
     durable: u64,
-    /// An overwrite has completed since the last snapshot.
+    /// Regions in which an overwrite has completed since the last snapshot.
     used: u64,
-    /// Active at a crash, and not all of their units are decided yet.
+    /// Regions that were active at a crash and still have undecided units.
     unresolved: u64,
-    /// Overwrites that wait or are in flight: region and number.
+    /// The number of overwrites that wait or are in flight, by region.
     begun: SmallVec<[(u8, u32); 2]>,
 }
 
@@ -84,7 +84,7 @@ impl Active {
         self.0.lock().get(&set).is_some_and(|regions| regions.unresolved & region != 0)
     }
 
-    /// Sets and numbers of regions that are unresolved.
+    /// The unresolved regions: each with its set and its number.
     pub(crate) fn unresolved(&self) -> Vec<(SetKey, u32)> {
         let all = self.0.lock();
         let of_set = |(set, regions): (&SetKey, &Regions)| {
@@ -96,14 +96,14 @@ impl Active {
         all.iter().flat_map(of_set).collect()
     }
 
-    /// All units of a region are decided.
+    /// Marks a region as resolved: all of its units are decided.
     pub(crate) fn resolved(&self, set: SetKey, region: u32) {
         if let Some(regions) = self.0.lock().get_mut(&set) {
             regions.unresolved &= !(1 << region);
         }
     }
 
-    /// Begins an overwrite in a region, a bit; `None` if the region is not durably active.
+    /// Begins an overwrite in a region (one bit). Returns `None` if the region is not durably active.
     pub(crate) fn begin(self: &Arc<Active>, set: SetKey, region: u64) -> Option<Overwrite> {
         let mut all = self.0.lock();
         let regions = all.get_mut(&set).filter(|regions| regions.durable & region != 0)?;
@@ -178,14 +178,14 @@ impl Regions {
 }
 
 impl Overwrite {
-    /// The overwrite failed: its region is unresolved, as after a crash.
+    /// Marks the region unresolved, as after a crash, because the overwrite failed.
     pub(crate) fn failed(&self) {
         if let Some(regions) = self.active.0.lock().get_mut(&self.set) {
             regions.unresolved |= 1 << self.region;
         }
     }
 
-    /// The region's entry is durable.
+    /// Marks the region durably active: the record with its entry is durable.
     pub(crate) fn is_durable(&self) {
         if let Some(regions) = self.active.0.lock().get_mut(&self.set) {
             regions.durable |= 1 << self.region;

@@ -27,7 +27,7 @@ const ROWS_AT_ONCE: u32 = 16;
 /// A copy of a new row.
 type NewCopy<'a> = (RowNumber, &'a Row, &'a SlabCopy);
 
-/// Disks in their memberships.
+/// Disks, each with its membership.
 type Disks = Vec<(DiskNumber, Membership)>;
 
 impl Space {
@@ -45,7 +45,7 @@ impl Inner {
         self.allocate_rows(row.0..row.0 + 1).await
     }
 
-    /// The same for a job, of a row that a crash has left new; or why the job has to skip it.
+    /// Initialises a row that a crash has left new, for a job. Otherwise returns why the job has to skip the row.
     pub(crate) async fn initialise(
         self: &Arc<Inner>,
         row: RowNumber,
@@ -61,7 +61,7 @@ impl Inner {
     async fn allocate_all(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let mut first = 0;
         loop {
-            // It may have another size by now.
+            // The space may have been resized meanwhile.
             let view = self.view.get().value;
             let rows = view.record.size.div_ceil(layout(&view).row_bytes()) as u32;
             if first >= rows {
@@ -77,10 +77,11 @@ impl Inner {
     async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
         let mut has_waited = false;
         let mut freed = BTreeSet::new();
-        // Rows, by their births, whose blocks these disks have.
+        // The new rows, by birth, whose first blocks are written, and the disks that have these blocks.
         let mut written: Option<(Vec<(RowNumber, u32)>, Disks)> = None;
         loop {
-            // Not held while this waits for a checkpoint: a call that blocks checkpoints may wait for this lock.
+            // Released before this call waits for a checkpoint: a call that blocks checkpoints may wait for this
+            // lock.
             let one = self.allocating.lock().await;
             let view = self.view.get().value;
             let rows = || rows.clone().map(RowNumber);
@@ -110,7 +111,8 @@ impl Inner {
             if new.is_empty() {
                 return Ok(());
             }
-            // Disks may have been removed since its slabs were chosen; others may have room. A fixed space keeps its slabs.
+            // Disks may have been removed since the row's slabs were chosen; other disks may have room. A fixed space
+            // keeps its slabs.
             let lacks =
                 |(row, record): &(RowNumber, &Row)| Some((*row, record.birth, lacks_disks(&view, *row)?));
             if let Some((row, birth, members)) = new.iter().find_map(lacks) {
@@ -129,13 +131,13 @@ impl Inner {
             }
             written = self.write_empty_blocks(&view, &new).await?.map(|disks| (births, disks));
             drop(one);
-            // The log has the marks before a row is ready.
+            // The marks must be durable in the log before a row is ready.
             self.log().durable().await?;
         }
     }
 
-    /// Writes the blocks of new rows, durably, and marks their disks, so that an older image of one is detected. Returns
-    /// the disks; `None` if one was removed meanwhile.
+    /// Writes the blocks of new rows durably, and then the marks of their disks, so that an older image of a disk is
+    /// detected. Returns the disks; `None` if one was removed meanwhile.
     async fn write_empty_blocks(
         &self,
         view: &SpaceView,
@@ -161,7 +163,7 @@ impl Inner {
                 if !matches!(error, DiskError::Timeout { .. }) {
                     return Err(SpaceError::Disk { disk, error });
                 }
-                // Its removal was refused, or it hangs: the only choice is to retry.
+                // The disk's removal was refused, or the disk hangs: the only choice is to retry.
                 self.env.sleep(RETRY).await;
             }
             Ok(false)
@@ -171,7 +173,7 @@ impl Inner {
     }
 }
 
-/// The members of a set of a new row of which too few are present to write its blocks.
+/// Returns the members of a set whose blocks cannot be written, because too few of its disks are present.
 fn lacks_disks(view: &SpaceView, row: RowNumber) -> Option<SmallVec<[Member; 3]>> {
     let record = view.record.rows.get(&row)?;
     let resiliency = view.record.resiliency_of(record);

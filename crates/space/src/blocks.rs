@@ -42,21 +42,21 @@ pub struct BlockId {
     pub allocation: u32,
 }
 
-/// A group's units as one slab's block describes them.
+/// The units of a group, as the checksum block of one slab describes them.
 ///
-/// For a mirror's group it takes less than 2.3 KiB, and no further allocation if the mirror has at most three copies. A
-/// caller compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
+/// A mirror's group takes less than 2.3 KiB, in one allocation if the mirror has at most three copies. The caller
+/// compares the numbers of data columns and slabs with those of the row before it uses them as indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChecksumBlock {
     /// `K` of the log's checkpoint that wrote it; 0 when the row was allocated.
     pub version: u64,
-    /// Counts the writings of the group: orders blocks of equal versions.
+    /// Counts the times the group was written: orders blocks of equal versions.
     pub writing: u64,
     /// Units of this content that no copy has. A lost unit that is also written (for a parity: in any data column) is
     /// restored only by bytes with its sum; for one that is not written the sum is lost, too.
     pub lost: Units,
-    /// Written units of each data column of the set, 1 to [`DATA_COLUMNS_MAX`]; one of a simple or mirrored
-    /// column.
+    /// Written units of each data column of the set, 1 to [`DATA_COLUMNS_MAX`] elements; a simple or mirrored column
+    /// has one.
     pub written: SmallVec<[Units; 1]>,
     /// For each slab of the set, at most [`SLABS_MAX`], the minimum version of its block; 0 if unknown. At least as
     /// many as data columns.
@@ -124,7 +124,7 @@ impl ChecksumBlock {
         Ok(Box::new(ChecksumBlock { version, writing, lost, written, versions, sums }))
     }
 
-    /// Whether another block of the same content has equal values of the units, regardless of age.
+    /// Whether another block of the same content has the same values, regardless of age.
     pub fn says_the_same(&self, other: &ChecksumBlock) -> bool {
         (&self.sums, &self.lost, &self.written) == (&other.sums, &other.lost, &other.written)
     }

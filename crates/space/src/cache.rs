@@ -38,7 +38,7 @@ pub struct Budget {
 struct Turns {
     shards: Vec<Weak<dyn Evict>>,
     next: usize,
-    /// After a round without an eviction: bytes to be loaded before the next round.
+    /// Bytes to load before the next round of turns, after a round without an eviction.
     patience: usize,
 }
 
@@ -58,7 +58,7 @@ pub struct Cached {
     /// The birth of the table's row.
     birth: u32,
     table: Mutex<Table>,
-    /// As of the last update; changed under the table's lock, then the shard's.
+    /// Whether the table was dirty after the last update; changed under the table's lock, then the shard's.
     is_dirty: AtomicBool,
     bytes: AtomicUsize,
     /// Whether it is in the list of tables with values that wait for a record.
@@ -71,18 +71,18 @@ pub struct Cached {
 pub enum Source {
     /// The blocks of all complete copies: the table is *whole*.
     All,
-    /// Of a mirror: the block of one copy, on this disk. It verifies reads of other disks, but not of the same one.
+    /// The block of one copy of a mirror, on this disk. It verifies reads of other disks, but not of the same one.
     Copy(DiskNumber),
-    /// Of a coded row: the blocks of the column that is read and of another one.
+    /// The blocks of two columns of a coded row: the one that is read and another one.
     Column,
 }
 
 /// Which table a caller needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// A whole one.
+    /// A whole table.
     Whole,
-    /// Any: it only reads checksums there.
+    /// Any table: the caller only reads checksums.
     Any,
 }
 
@@ -93,7 +93,7 @@ struct Shard<E> {
 
 struct Inner<E> {
     slots: FxHashMap<GroupKey, Slot<E>>,
-    /// Tables in the order of their last use, or an earlier time.
+    /// Tables in the order of their last use; a table that an eviction passed counts as used then.
     order: BTreeMap<u64, GroupKey>,
     dirty: BTreeSet<GroupKey>,
     clock: u64,
@@ -198,9 +198,10 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         Cache { shards }
     }
 
-    /// The table of a group. If it is not in memory and no caller has begun to load it, a task of this worker loads it
-    /// with `load`; concurrent callers wait for the same task. After an error of `load` the next caller loads again. A
-    /// caller that needs a whole table replaces one that is not, also while that is being loaded.
+    /// Returns the table of a group. If it is not in memory and no caller is loading it, a task of this worker loads
+    /// it with `load`; concurrent callers wait for the same task. After an error of `load` the next caller loads
+    /// again. A caller that needs a whole table starts a load that replaces a table, or a running load, that is not
+    /// whole.
     pub fn get<F>(
         &self,
         env: &Env,
@@ -274,8 +275,8 @@ impl<E: Clone + Send + Sync + 'static> Cache<E> {
         })
     }
 
-    /// Removes tables, even dirty ones, and running loads, of a row that is freed or was changed elsewhere. The caller
-    /// has the locks of these groups, so no other call uses them.
+    /// Removes the tables, even dirty ones, and the running loads of a row that is freed or was changed elsewhere.
+    /// The caller has the locks of these groups, so no other call uses them.
     pub fn forget(&self, is_gone: impl Fn(&GroupKey) -> bool) {
         for shard in &self.shards {
             let mut inner = shard.inner.lock();
@@ -307,7 +308,8 @@ impl<E> Shard<E> {
             let used = inner.clock;
             inner.order.insert(used, key);
             inner.slots.insert(key, Slot::Ready { cached: Arc::clone(&cached), used });
-            // Before another thread finds it: a later record of that thread must not be overwritten by this one.
+            // Done before another thread finds the table: a later update by that thread must not be overwritten by
+            // this one.
             self.note_in(&mut inner, &cached, now);
         }
         cached
@@ -370,7 +372,7 @@ impl<E> Drop for Shard<E> {
     }
 }
 
-/// A load: if it fails, panics or ends with its worker, the next caller loads again.
+/// A running load: if it fails, panics or ends with its worker, the next caller loads again.
 struct Loading<'a, E> {
     shard: &'a Shard<E>,
     key: GroupKey,

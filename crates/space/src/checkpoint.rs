@@ -35,7 +35,7 @@ const AT_ONCE: usize = 16;
 /// The longest time until a change is in a block.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a checkpoint waits for [`RETRY`] because stripes are locked that are too many for the snapshot to carry.
+/// How often a checkpoint waits for [`RETRY`] while too many stripes for a snapshot are locked.
 const WAITS_MAX: u32 = 20;
 
 /// How often to check whether a checkpoint is due.
@@ -71,13 +71,13 @@ pub(crate) struct OpenPiece {
     region: Option<(SetKey, u32)>,
 }
 
-/// Written blocks of a group: until they are durable, its units count as being in no block.
+/// Blocks of a group that were written: until they are durable, the group's units count as being in no block.
 struct Blocks {
     inner: Arc<Inner>,
     cached: Arc<Cached>,
     units: Units,
     ports: SmallVec<[Arc<Port>; 3]>,
-    /// All complete copies have them.
+    /// All complete copies have the blocks.
     is_whole: bool,
     is_durable: bool,
 }
@@ -98,9 +98,10 @@ impl Inner {
         self.writes.close();
         drop(all);
         self.checkpoint().await?;
-        // Its snapshot has the regions that were overwritten since the one before. Nothing overwrites them any more: in the
-        // next opening, damage there is damage, and no write that a crash interrupted. Once more, as the first may have
-        // run in a full log. (Regions that are not resolved since a crash stay.)
+        // The snapshot of this checkpoint has the regions that were overwritten since the previous one. No further
+        // overwrite begins, so another snapshot makes them inactive: the next opening must treat damage there as
+        // damage, not as an interrupted write. Twice, as the first checkpoint may have run in a full log. (Regions
+        // that are unresolved since a crash stay active.)
         for _ in 0..2 {
             if !self.active.is_empty() {
                 self.checkpoint().await?;
@@ -179,8 +180,8 @@ impl Inner {
         let loads = unread.into_iter().map(|key| self.loaded(key));
         let mut loads = futures_util::stream::iter(loads).buffered(AT_ONCE);
         while let Some(loaded) = loads.next().await {
-            // Either its table is dirty, and stays in memory; or its disks are absent, and the snapshot has its
-            // entries.
+            // Either the table is dirty, and so stays in memory, or its disks are absent, and the snapshot carries
+            // its entries.
             drop(loaded);
         }
         drop(loads);
@@ -200,7 +201,7 @@ impl Inner {
                 biased;
                 gate = &mut gate => Some(gate),
                 // Running writes wait for the room that this checkpoint makes: it carries their units that are in
-                // records. While this waits for the gate, no other write begins.
+                // records. While this call waits for the gate, no other write begins.
                 () = self.log().full() => None,
             };
             let mut placed = self.place_unlocked().await?;
@@ -211,7 +212,8 @@ impl Inner {
                 match self.snapshot(through, placed, is_committed).await {
                     Ok(true) => break,
                     Ok(false) => {}
-                    // Too many stripes are only in the log since a crash. The holders of their locks put them in place.
+                    // After a crash, too many stripes are only in the log. The holders of their locks put them in
+                    // place.
                     Err(SpaceError::Log(LogError::TooLarge(_))) if waits < WAITS_MAX => {
                         waits += 1;
                         self.env.sleep(RETRY).await;
@@ -239,16 +241,17 @@ impl Inner {
         let parts = move |(confirmed, said): (u64, u64)| {
             let active = inner.active.snapshot(is_committed);
             let state = active.into_iter().chain(inner.marks.snapshot()).collect();
-            // Before the dirty tables are read: a group may only move from here to there.
+            // Collected before the dirty tables are read, because a group moves only from `overlay` to the dirty
+            // tables.
             let mut unloaded = inner.overlay.groups();
             let dirty = inner.cache.dirty();
-            // While no replica of the log is complete, this is more than is published.
+            // While no replica of the log is complete, these numbers are higher than the published ones.
             let advance = |table: &mut Table| table.advance(confirmed, said);
             dirty.iter().for_each(|cached| inner.cache.update(cached, advance));
             unloaded.retain(|key| dirty.binary_search_by_key(key, |cached| cached.key()).is_err());
             let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
             carried.extend(unloaded.into_iter().flat_map(|key| inner.carried_unloaded(key)));
-            // Read last: any stripe placed before it was collected has changed the counter.
+            // Read last: a stripe that was placed before its value was collected has changed the counter.
             let is_durable = inner.placed.load(Ordering::SeqCst) == placed;
             is_durable.then_some(Parts { through, state, carried })
         };
@@ -295,7 +298,7 @@ impl Inner {
         let present =
             |member: &Member| self.ports.get(member.disk, member.membership?).map(|port| (*member, port));
         let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
-        // Before the table may become clean.
+        // Before the table may become clean, so that a removal of the disk finds the group in one of the two.
         self.unmarked.lock().insert(key);
         let (units, blocks_of) = self.look(cached, |table| {
             let unknown = table.unknown_contents();
@@ -334,8 +337,8 @@ impl Inner {
         Ok(Some(blocks))
     }
 
-    /// Makes blocks durable, and stripes that were put in place. On a needed disk that fails they may be lost, so the
-    /// log keeps their values.
+    /// Makes blocks durable, and stripes that were put in place. If a needed disk fails, its blocks and stripes may
+    /// be lost, so the log keeps their values.
     async fn flush_blocks(&self, mut blocks: Vec<Blocks>) -> Result<(), SpaceError> {
         let present = self.ports.all();
         let mut ports: Vec<&Arc<Port>> =

@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 /// The offset of the CRC in a block that has one: four bytes after the magic.
 const CRC_AT: usize = 8;
 
-/// The bytes encode no value, although their checksum may match.
+/// The bytes are not a valid encoding, although their checksum may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes are not valid metadata of this version")]
 pub struct Malformed;

@@ -30,8 +30,8 @@ use crate::write::{Target, unavailable};
 /// The units of a range, by content: those that were read, or are zeros because they are unwritten.
 pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
 
-/// A bad unit of a copy, by its index in the target: its bytes do not have the known checksum, or are `None` if it
-/// cannot be read.
+/// A bad unit of a copy, by its index in the target: its bytes do not have the known checksum. `bytes` is `None` if
+/// the unit cannot be read.
 struct Bad {
     member: Member,
     unit: usize,
@@ -64,9 +64,9 @@ fn lacks(columns: &Columns, of: u32) -> bool {
 }
 
 impl Inner {
-    /// Reads the wanted contents (bits) of a target's units, and verifies their checksums. A unit that its own copy
-    /// does not have is recovered from the other contents, and rewritten where it was read as bad. `None`: a disk was
-    /// removed meanwhile.
+    /// Reads the wanted contents (bits) of a target's units, and verifies their checksums. If the unit's own copy
+    /// lacks it, the unit is recovered from the other contents; if that copy is bad, it is rewritten. Returns `None`
+    /// if a disk was removed meanwhile.
     pub(crate) async fn columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -82,7 +82,7 @@ impl Inner {
             return Ok(None);
         }
         let of_wanted = |content: &usize| wanted & 1 << content != 0;
-        // With a local code, the contents of the local group first. At last copies that are not complete (rule 21).
+        // With a local code, the contents of the local group first. Last, copies that are not complete (rule 21).
         for sources in [Some(Self::near(code, wanted)), Some(code.all()), None] {
             if !lacks(&made.columns, wanted) {
                 break;
@@ -137,7 +137,7 @@ impl Inner {
         Ok(Some(made))
     }
 
-    /// Computes missing contents (bits) of a unit from the others; adds those with the right checksum.
+    /// Computes missing contents (bits) of a unit from the others; adds those that have the right checksum.
     fn recover(
         &self,
         target: &Target,
@@ -165,7 +165,7 @@ impl Inner {
         (0..code.columns()).filter(|c| wanted & 1 << c != 0).fold(0, |near, c| near | of(c))
     }
 
-    /// Whether bytes are a content's unit, according to the table.
+    /// Whether the bytes match a content's newest value in the table.
     fn is_of_value(
         &self,
         target: &Target,
@@ -178,16 +178,16 @@ impl Inner {
         let of = ContentId { space: self.space(), birth, content: content as u8 };
         match self.look(cached, |table| table.value(content, target.units.start + unit)) {
             Value::Written(sum) | Value::Lost(sum) => of.checksum(target.first() + unit as u32, bytes) == sum,
-            // Its checksum is unknown, as its block is on an absent disk; but the checksums of the sources were
+            // The checksum is unknown, as its block is on an absent disk; but the checksums of the sources were
             // verified.
             Value::Unknown { .. } => true,
             Value::Unwritten | Value::LostWithoutSum => false,
         }
     }
 
-    /// Reads contents from their own copies, and keeps units with the right checksum. Unwritten units are zeros; units
-    /// that are only in the log are taken from there. Units with a wrong or unknown checksum are added to `bad`.
-    /// `false`: a disk was removed meanwhile.
+    /// Reads contents from their own copies, and keeps units with the right checksum. Unwritten units are zeros;
+    /// units that are only in the log are taken from there. Units with a wrong or unknown checksum are added to
+    /// `bad`. Returns `false` if a disk was removed meanwhile.
     async fn read_columns(
         self: &Arc<Inner>,
         target: &Target,
@@ -258,7 +258,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Adds missing units that copies have that are not complete (rule 21). `false`: a disk was removed meanwhile.
+    /// Adds missing units from copies that are not complete (rule 21). Returns `false` if a disk was removed
+    /// meanwhile.
     async fn read_stale(
         &self,
         target: &Target,

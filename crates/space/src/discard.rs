@@ -1,4 +1,4 @@
-//! Discards: units read as zeros from then on. The discard is passed to the disks when a whole group is empty
+//! Discards: the units read as zeros afterwards. The disks get a discard only for a whole group that is empty
 //! ([`emptying`](crate::emptying)).
 //!
 //! A discard is a value of the table like any other, but without a write to the disks. So absent copies are marked
@@ -96,8 +96,8 @@ impl Inner {
                 Err(_) => {}
             }
         };
-        // The stripe's units in the log are put in place first: a checkpoint could not do that while the discard waits
-        // for a record.
+        // The stripe's units in the log are put in place first: while the discard waits for a record, a checkpoint
+        // could not place them.
         self.place(target, &cached).await?;
         let changes = self.look(&cached, |table| {
             let is_to_change = |unit: &usize| {
@@ -120,7 +120,7 @@ impl Inner {
         self.all_know(target).await
     }
 
-    /// Rule 10 for a change that is already in the table: marks the regions of absent copies stale.
+    /// Rule 10 for a change that is already in the table: marks the changed regions of absent copies stale.
     async fn all_know(&self, target: &Target) -> Result<(), SpaceError> {
         loop {
             let seen = self.view.get();

@@ -26,7 +26,8 @@ use crate::port::Port;
 #[derive(Default)]
 pub(crate) struct DiskMarks {
     marks: Mutex<Marks>,
-    /// Held while the mark of a disk is written: otherwise two would have the same count, and the same place.
+    /// Held while the mark of a disk is written: otherwise two marks could have the same count, and so the same
+    /// place.
     writing: Mutex<BTreeMap<DiskNumber, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -79,7 +80,7 @@ impl DiskMarks {
         (entries, false)
     }
 
-    /// Whether a disk with this mark, or none, was rolled back.
+    /// Whether a disk with this mark, or without one, was rolled back.
     pub(crate) fn is_set_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
         let known = self.marks.lock().known.get(&disk).copied();
         known.is_some_and(|known| found.is_none_or(|found| found.count < known.count))
@@ -147,7 +148,7 @@ impl Inner {
         Ok(Mark::newest(places))
     }
 
-    /// Writes the mark `through` to all present disks: everything up to this sequence is durable there. The next
+    /// Writes the mark `through` to all present disks: all data up to this sequence is durable there. The next
     /// snapshot has the marks.
     pub(crate) async fn write_marks(&self, through: u64) -> Result<(), SpaceError> {
         let ports = self.ports.all();
@@ -169,7 +170,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the next mark of a disk; `through`: everything up to this sequence is durable there.
+    /// Writes the next mark of a disk; `through`: all data up to this sequence is durable there.
     async fn write_mark(&self, port: &Arc<Port>, through: Option<u64>) -> Result<(), DiskError> {
         let _turn = self.marks.turn(port.number()).await;
         let next = self.marks.next(port.number(), self.owner.epoch.0);
@@ -192,8 +193,8 @@ impl Inner {
         );
     }
 
-    /// Called after an opening has read the log: marks the whole content of disks with older marks stale, before
-    /// anything is read from them.
+    /// Called after an opening has read the log, before any data is read: returns operations that mark the whole
+    /// content of disks with older marks stale.
     pub(crate) fn set_back(&self, view: &SpaceView, found: &[(DiskNumber, Option<Mark>)]) -> Vec<OwnerOp> {
         let mut ops = Vec::new();
         for (disk, mark) in found {

@@ -88,9 +88,9 @@ impl Inner {
         Ok(rows().is_empty())
     }
 
-    /// Frees a new row: it holds nothing (rule 18). A call that initialises it finds another one, or none.
+    /// Frees a new row, which is empty (rule 18). A call that is about to initialise it finds another row, or none.
     async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
-        // No call initialises it meanwhile.
+        // Prevents that another call initialises the row meanwhile.
         let _one = self.allocating.lock().await;
         let view = self.view.get().value;
         if let Some(record) = view.record.rows.get(&row).filter(|record| record.is_new) {
@@ -115,7 +115,7 @@ impl Inner {
         let mut locks: Vec<RangeLock> = Vec::new();
         for key in &keys {
             let Some(lock) = self.locks.try_lock(*key, WHOLE, Mode::Exclusive) else {
-                // A call uses the row, perhaps without a change: the next checkpoint checks again.
+                // A call uses the row, perhaps without changing it: the next checkpoint tries again.
                 self.in_use.lock().insert(row);
                 self.has_emptied.store(true, Ordering::Relaxed);
                 return Ok(());
@@ -125,7 +125,7 @@ impl Inner {
                 return Ok(());
             }
         }
-        // Including a slab that is being moved, whose job a crash may have interrupted.
+        // This includes a slab that is being moved, whose job a crash may have interrupted.
         if !self.commit_if_fits(vec![OwnerOp::Free { row, birth }]).await? {
             return Ok(());
         }

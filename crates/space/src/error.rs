@@ -40,7 +40,7 @@ pub enum SpaceError {
 pub struct Disks(SmallVec<[DiskNumber; 4]>);
 
 impl Disks {
-    /// The first one, and others.
+    /// At least one disk.
     pub fn new(first: DiskNumber, others: impl IntoIterator<Item = DiskNumber>) -> Disks {
         let mut disks = smallvec![first];
         disks.extend(others);
@@ -60,11 +60,11 @@ impl fmt::Display for Disks {
 /// `EIO`, equal on all systems.
 const EIO: i32 = 5;
 
-/// `EINVAL`, likewise.
+/// `EINVAL`, equal on all systems.
 const EINVAL: i32 = 22;
 
 impl SpaceError {
-    /// As an error for the coordinator.
+    /// Converts the error for the coordinator.
     pub(crate) fn as_seam_error(&self, epoch: SpaceEpoch) -> SeamError {
         match self {
             SpaceError::Seam(error) => error.clone(),
@@ -73,7 +73,7 @@ impl SpaceError {
         }
     }
 
-    /// As an error of a disk, for users of the space as a disk.
+    /// Converts the error to that of a disk, for callers that use the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
         let at = Place::new(op, offset, length);
         match self {

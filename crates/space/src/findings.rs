@@ -26,8 +26,8 @@ pub(crate) struct Findings {
     blocks: Mutex<BTreeSet<(GroupKey, DiskNumber)>>,
     /// Groups whose blocks the next checkpoint must write.
     to_write: Mutex<BTreeSet<GroupKey>>,
-    /// Held while groups of `to_write` are prepared for the checkpoint: a caller that then finds `to_write` empty knows
-    /// that the next checkpoint writes them.
+    /// Held while groups of `to_write` are prepared for the checkpoint. A caller that takes the lock and finds
+    /// `to_write` empty knows that the next checkpoint writes them.
     mending: tokio::sync::Mutex<()>,
     /// Held while lost units are recorded.
     recording: tokio::sync::Mutex<()>,
@@ -70,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// Reports that the block of a group on this copy is wrong, and queues it to be rewritten.
+    /// Reports that the block of a group on this copy is wrong, and queues the block to be rewritten.
     pub(crate) fn found_block(&self, key: GroupKey, member: &Member, is_coded: bool) {
         if self.findings.blocks.lock().insert((key, member.disk)) {
             let column = if is_coded { member.content } else { key.set };
@@ -94,7 +94,7 @@ impl Inner {
         self.remove_losses(gone, Some(scrub)).await
     }
 
-    /// Called at the end of a resync: removes lost units from the list that the disk has restored.
+    /// Called at the end of a resync: removes the lost units that the disk has restored from the list.
     pub(crate) async fn settle_restored(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let gone = self.not_lost_any_more().await;
         if gone.is_empty() { Ok(()) } else { self.remove_losses(gone, None).await }
@@ -108,7 +108,7 @@ impl Inner {
         };
         let mut gone = BTreeSet::new();
         for address in known {
-            // It was written, discarded or truncated, or a disk that has it is present again.
+            // The unit was written, discarded or truncated, or a disk that has it is present again.
             let is_beyond = address >= self.view.get().value.record.size;
             let dst = sized(self.arena.alloc_sg(UNIT as usize, Class::Control).await, UNIT as usize);
             if is_beyond || Space(Arc::clone(self)).read(address, dst).wait().await.0.is_ok() {
@@ -146,7 +146,7 @@ impl Inner {
         Ok(self.findings.to_write.lock().is_empty())
     }
 
-    /// The same for one group, by an entry that repeats a value (rule 6).
+    /// Prepares the blocks of one group to be written, by an entry that repeats a value (rule 6).
     pub(crate) async fn write_blocks_anew(self: &Arc<Inner>, key: GroupKey) -> Result<(), SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(()) };
         if !self.learn_units(key, &cached).await? {
@@ -157,14 +157,15 @@ impl Inner {
             let is_unknown = |value: &Value| matches!(value, Value::Unknown { .. });
             table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
         };
-        // If there is none, all units are changing, or the checksums that a block has lost cannot be learnt.
+        // If there is no such unit, all units are changing, or checksums of a lost block cannot be computed.
         let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
         let Some(unit) = unit else { return Ok(()) };
         let _lock = tokio::select! {
             biased;
             lock = self.locks.lock(key, unit..unit + 1, Mode::Exclusive) => lock,
             () = self.log().full() => {
-                // The lock's holder may wait for room, and the checkpoint that makes it for this call.
+                // The holder of the lock may wait for room in the log, and the checkpoint that makes room for this
+                // call.
                 self.findings.to_write.lock().insert(key);
                 return Ok(());
             }

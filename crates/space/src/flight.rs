@@ -38,11 +38,11 @@ struct Flight(Mutex<State>);
 struct State {
     results: Results,
     left: usize,
-    /// Taken when all have completed.
+    /// Taken when all I/Os have completed.
     rest: Option<Rest>,
 }
 
-/// It is large, so it is moved only if an I/O fails.
+/// The state needed after the I/Os. It is large, so it is moved only if an I/O fails.
 struct Rest {
     change: Change,
     new: New,
@@ -68,13 +68,13 @@ pub(crate) enum New {
 /// See [`New::Stripes`].
 #[derive(Clone)]
 pub(crate) struct Stripes {
-    /// By content.
+    /// The bytes of each content; `None` for contents that are not written.
     pub(crate) parts: Vec<Option<Sg>>,
-    /// The values of each unit; `None` if they are in the table already, and the bytes in the log.
+    /// The values of each unit; `None` if the table has them already, and the log has the bytes.
     pub(crate) values: Option<Vec<Values>>,
 }
 
-/// One for each member.
+/// The result of each member's write.
 type Results = SmallVec<[Written; 3]>;
 
 impl New {
@@ -88,7 +88,7 @@ impl New {
 }
 
 impl Change {
-    /// Issues the same write to all members. The returned future only waits.
+    /// Issues the same write to all members. Awaiting the returned future only waits.
     pub(crate) fn start(self, src: Sg) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let content =
             ContentId { space: self.inner.space(), birth: self.begun.birth, content: self.target.column };
@@ -96,7 +96,7 @@ impl Change {
         self.begin(New::Copies(src, sums))
     }
 
-    /// Issues the writes to the members. The returned future only waits.
+    /// Issues the writes to the members. Awaiting the returned future only waits.
     pub(crate) fn begin(self, new: New) -> impl Future<Output = Result<Ended, SpaceError>> + Send + 'static {
         let (answer, result) = oneshot::channel();
         let at = self.target.offset();
@@ -146,7 +146,8 @@ impl Change {
                     units.zip(values).for_each(|(unit, values)| table.set(unit, values.clone()));
                 }
                 New::Stripes(_) => {
-                    // Before the units: a reader that sees them as placed also sees the new counter.
+                    // Incremented before the units are marked: a reader that sees them as placed also sees the new
+                    // counter.
                     self.inner.placed.fetch_add(1, Ordering::SeqCst);
                     units.for_each(|unit| table.placed(unit));
                 }
@@ -199,7 +200,7 @@ impl Change {
         {
             let reported = inner.report(member.disk, port.membership(), Absence::WriteFailed, error).await?;
             if reported == Reported::Needed && matches!(error, DiskError::Timeout { .. }) {
-                // The disk could not be removed, or was reopened; or it hangs, and the only choice is to retry.
+                // The disk could not be removed, was reopened, or hangs: the only choice is to retry.
                 inner.env.sleep(RETRY).await;
                 return Ok(Judged::Again);
             }
@@ -221,12 +222,12 @@ impl Change {
             let regions = Regions::new(view.slab_bytes).of_group(self.target.key.group);
             for member in present.members.iter().filter(|member| !member.counts) {
                 if new.part(member).is_some() && !is_written(&member) {
-                    // A job may be filling it.
+                    // A job may be filling the copy.
                     inner.unfilled.lock().insert((self.target.key.row, member.generation, regions));
                 }
             }
-            // The filling job checks `unfilled` again after the view declares the copy complete: either it has found
-            // these entries, or the copy is complete in this view.
+            // The filling job checks `unfilled` again after the view declares the copy complete. So either the job
+            // has found these entries, or the copy is complete in this view.
             if !inner.view.is_current(&seen) {
                 continue;
             }
@@ -235,7 +236,8 @@ impl Change {
                 if new.part(member).is_none() || is_written(&member) {
                     have |= 1 << member.content;
                 } else if member.membership.is_some() && !self.went_to(member) {
-                    // It is present again, and complete: the write is repeated on it instead of marking it stale.
+                    // The disk is present again and the copy complete: the write is repeated on it, instead of
+                    // marking the copy stale.
                     return Ok(Judged::Again);
                 } else {
                     let Member { index, generation, membership: seen, .. } = *member;
@@ -261,7 +263,7 @@ fn is_same(one: &Member, other: &Member) -> bool {
 
 enum Judged {
     Written,
-    /// The members have changed: repeat the write.
+    /// The members have changed: the write has to be repeated.
     Again,
 }
 
@@ -284,7 +286,7 @@ impl State {
             self.results.iter().all(Result::is_ok) && change.is_whole() && change.inner.lease.holds();
         if is_simple && change.written(new) {
             let answer = answer.take();
-            // This releases the locks, before the caller continues.
+            // Releases the locks before the caller continues.
             self.rest = None;
             answer.into_iter().for_each(|answer| drop(answer.send(Ok(Ended::Written))));
             return;

@@ -32,14 +32,14 @@ impl Space {
 }
 
 impl Inner {
-    /// Makes the values of some groups, or of all, durable; `set` has their disks.
+    /// Makes the values of some groups, or of all (`None`), durable; `set` has their disks.
     pub(crate) async fn flush_groups(
         &self,
         groups: Option<&[Arc<Cached>]>,
         set: FlushSet,
     ) -> Result<(), SpaceError> {
         let (_flushing, mut holding) = self.waiting.flush();
-        // Values that are being overwritten: no other write of these units begins before this flush ends.
+        // Values that are being overwritten: no further write of these units begins before this flush ends.
         let is_wanted =
             |cached: &Arc<Cached>| groups.is_none_or(|of| of.iter().any(|of| Arc::ptr_eq(of, cached)));
         holding.retain(is_wanted);
@@ -85,7 +85,8 @@ impl Inner {
     /// Closes a failed handle of a disk that stays in service: no flush through it can succeed. Unflushed writes are in
     /// doubt when this returns. The disk is reopened at its next use ([`Inner::port`]).
     pub(crate) fn abandon(&self, port: &Arc<Port>) {
-        // First: a change that sets its value after the units were marked in doubt finds that its port has ended.
+        // Ended first: a change that sets its value after the units were marked in doubt must find that its port has
+        // ended.
         port.end();
         let present = self.ports.get(port.number(), port.membership());
         if !present.is_some_and(|present| Arc::ptr_eq(&present, port)) {
@@ -101,8 +102,8 @@ impl Inner {
                     let unconfirmed = table.unconfirmed().iter().filter(|unit| table.redo(*unit).is_none());
                     unconfirmed.collect::<Vec<_>>().into_iter().for_each(|unit| table.doubt(unit));
                     if table.has_parity() {
-                        // Confirmed by the log alone: the unit in place may be lost, but can be recovered from the
-                        // others.
+                        // Only the log confirms the value: the unit in place may be lost, but can be recovered from
+                        // the others.
                         let stale = table.stale();
                         table.unresolve(stale.iter());
                     }
@@ -122,7 +123,7 @@ impl Inner {
         }
     }
 
-    /// The same for a disk in a membership.
+    /// [`Inner::port`] for a disk in a membership.
     pub(crate) async fn port_of(
         &self,
         disk: DiskNumber,

@@ -39,9 +39,9 @@ pub(crate) enum ReadCopy {
 /// Why a unit is decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It is open (rule 5).
+    /// The unit is open (rule 5).
     Open,
-    /// It is not open, and lost: only bytes with its checksum are accepted (rule 21).
+    /// The unit is not open, but lost: only bytes with its checksum are accepted (rule 21).
     Lost,
 }
 
@@ -78,7 +78,7 @@ impl Inner {
         if !decided.is_empty() {
             ports.extend(at.members.iter().filter_map(port));
             self.confirm_decisions(target, cached, decided).await?;
-            // Writes through a handle that has failed since may be lost, in spite of a later flush.
+            // Writes through a handle that has failed since may be lost, despite a later flush.
             if ports.iter().all(|port| !port.has_ended()) {
                 self.look(cached, |table| {
                     for unit in decided.iter() {
@@ -226,7 +226,7 @@ impl Inner {
         Ok(change.begin(new).await? != Ended::ToRepeat)
     }
 
-    /// Waits until decisions are durable, and their data.
+    /// Waits until decisions and their data are durable.
     pub(crate) async fn confirm_decisions(
         &self,
         target: &Target,
@@ -251,7 +251,7 @@ impl Inner {
         self.waiting.add(cached);
     }
 
-    /// The contents of a unit on all complete copies that can be read; `None` if a disk was removed meanwhile.
+    /// Reads a unit from all complete copies that can be read; returns `None` if a disk was removed meanwhile.
     async fn contents(&self, target: &Target, at: &Route) -> Result<Option<Vec<Content>>, SpaceError> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let reads = counting.iter().map(|member| self.read_copy(target, member));
@@ -266,9 +266,9 @@ impl Inner {
         Ok(Some(contents))
     }
 
-    /// Rule 21: units of the target's content on present copies that are not complete, for units that no complete copy
-    /// has. Only bytes with the newest checksum are returned, and only if that is certain, so that old data cannot come
-    /// back. An element is `None` for units that are not wanted, or that no such copy has. `None`: a disk was removed
+    /// Rule 21: reads units that no complete copy has from present copies that are not complete. Only bytes with the
+    /// newest checksum are returned, and only if that checksum is certain, so that no old data is returned. An
+    /// element is `None` if its unit is not wanted, or if no such copy has it. Returns `None` if a disk was removed
     /// meanwhile.
     pub(crate) async fn stale_units(
         &self,
@@ -304,7 +304,7 @@ impl Inner {
         Ok(Some(found))
     }
 
-    /// Units of one copy, one buffer each.
+    /// Reads units of one copy, into one buffer each.
     pub(crate) async fn read_copy(&self, target: &Target, member: &Member) -> Result<ReadCopy, SpaceError> {
         let Some(of) = member.membership else { return Ok(ReadCopy::Away) };
         let port = match self.port(member).await {
@@ -364,9 +364,9 @@ impl Inner {
     }
 }
 
-/// Rule 5; `None` if the contents have none of the values. Other contents are possible only if `may_be_strange`: the
-/// unit is firm and its region active, so that an interrupted write may have left them. Contents with a `former`
-/// checksum are of a rolled-back copy.
+/// Chooses by rule 5; `None` if the contents match no candidate. Other contents are accepted only if
+/// `may_be_strange`: the unit is firm and its region active, so an interrupted write may have left them. Contents
+/// with a `former` checksum are from a rolled-back copy.
 fn choose(
     candidates: &[Values],
     former: &[u32],

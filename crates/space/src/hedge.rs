@@ -1,11 +1,11 @@
 //! Hedged reads: reading the data elsewhere when a disk is slow.
 //!
-//! A read that its disk has not completed in its usual time is *late*. The data is then read from another copy too, or
-//! recovered from the other columns, if the disk's supervision allows it ([`disk::SlowReads`]); the first valid result
-//! is used. A disk that is far slower than its peers is not read at all while the data can be read elsewhere.
+//! A read is *late* if its disk has not completed it in the usual time. The data is then read from another copy too,
+//! or recovered from the other columns, if the disk's supervision allows it ([`disk::SlowReads`]); the first valid
+//! result is used. A disk that is far slower than its peers is not read at all while other disks have the data.
 //!
-//! The superfluous read continues, and its buffers are freed when the disk has completed it. If its data is damaged,
-//! that is rewritten nevertheless.
+//! The superfluous read continues, and its buffers are freed when the disk has completed it. If it finds damaged
+//! data, the data is rewritten nevertheless.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,7 +66,7 @@ impl Inner {
 }
 
 impl Reading {
-    /// The disk is late: reads the data elsewhere too.
+    /// Reads the data elsewhere too, because the disk is late.
     pub(crate) async fn hedge(self: Arc<Reading>) {
         let (inner, target) = (&self.inner, &self.target);
         let view = inner.view.get().value;
@@ -92,10 +92,10 @@ impl Reading {
                 None => return,
             },
             Err(DiskError::Medium { .. }) if !dst.is_empty() => dst,
-            // The first disk's read gives the result.
+            // The result of the first disk's read is used.
             Err(_) => return,
         };
-        // The checksum differs: the unit was written meanwhile, or this copy is damaged.
+        // The checksum differs: either the unit was written meanwhile, or this copy is damaged.
         if result.is_err() || self.has_known_sums() {
             inner.note_retry(other.disk);
         }
@@ -122,7 +122,7 @@ impl Reading {
         None
     }
 
-    /// Buffers of the same shape as the caller's, which are still in use by the slow disk.
+    /// Allocates buffers of the same shape as the caller's, which the slow disk still uses.
     pub(crate) async fn buffers(&self) -> SgMut {
         loop {
             match self.shape.try_alloc(&self.inner.arena) {

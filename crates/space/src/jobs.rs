@@ -41,7 +41,7 @@ pub(crate) struct Job {
     id: JobId,
     is_stopped: Arc<AtomicBool>,
     done: Progress,
-    /// The copies that it could not process, and why.
+    /// The copies that the job could not process, and why.
     left: BTreeMap<(RowNumber, u8), Stays>,
 }
 
@@ -115,7 +115,7 @@ impl Job {
         Ok(())
     }
 
-    /// How many pieces may run now; 0: the job ends.
+    /// Returns how many pieces may run now; 0: the job must end.
     async fn turn(&self) -> Result<usize, SpaceError> {
         loop {
             if self.is_stopped.load(Ordering::Relaxed) || self.inner.writes.is_closed() {

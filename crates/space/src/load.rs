@@ -24,7 +24,7 @@ use crate::write::{Blocked, unavailable};
 /// The result of reading a block.
 pub(crate) enum ReadBlock {
     Good(Box<ChecksumBlock>),
-    /// It is damaged or misplaced.
+    /// The block is damaged or misplaced.
     Bad,
     /// The disk is absent, or the read failed.
     Away,
@@ -49,8 +49,8 @@ impl Inner {
         self.of_row(key, at, self.cache.get(&self.env, key, Need::Whole, load))
     }
 
-    /// The table of a group, or a partial one that suffices to read the content of a member: it costs one block instead
-    /// of one of each copy.
+    /// Returns the table of a group, or a partial one that suffices to read a member's content: it costs one block
+    /// instead of one for each copy.
     pub(crate) fn table_to_read(
         self: &Arc<Inner>,
         key: GroupKey,
@@ -78,8 +78,8 @@ impl Inner {
         match loaded {
             Io::Done(Ok(cached)) if cached.birth() == at.birth => Ok(cached),
             Io::Done(Ok(cached)) => {
-                // A slow call has loaded the table of a row that was freed meanwhile; or this call is the slow one, and
-                // checks again.
+                // A slow call has loaded the table of a row that was freed meanwhile. Or this call is the slow one,
+                // and checks again.
                 if cached.birth() < at.birth {
                     self.cache.forget(|other| *other == key);
                 }
@@ -115,9 +115,9 @@ impl Inner {
         }
     }
 
-    /// For a mirror: loads the block of a copy other than the member that is read, so that a write lost by one disk is
-    /// detected by the block of the other. For a coded row: loads the member's block and that of another column, which
-    /// has its minimum version. `None`: all blocks are needed.
+    /// Loads a partial table. For a mirror: the block of a copy other than the member that is read, so that the block
+    /// detects a write that the member's disk lost. For a coded row: the member's block and that of another column,
+    /// which has the member's minimum version. Returns `None` if all blocks are needed.
     async fn load_to_read(&self, key: GroupKey, at: &Route, member: &Member) -> Option<(Table, Source)> {
         let region = Regions::new(self.view.get().value.slab_bytes).of_group(key.group);
         let set = SetKey { row: key.row, birth: at.birth, set: key.set };
@@ -155,9 +155,9 @@ impl Inner {
         Some((Table::load(id, at.data, at.slabs(), &of_content)?, source))
     }
 
-    /// Loads the newest block of each content from all complete members. A block that is older than the others require
-    /// is ignored, unless a crash has interrupted a checkpoint: then the log names the group, and a block may be torn,
-    /// too (rules 6 and 16).
+    /// Loads the newest block of each content from all complete members. A block that is older than the others
+    /// require is ignored. The exception: if the log names the group, a crash may have interrupted its checkpoint,
+    /// and a block may be old or torn (rules 6 and 16).
     async fn load_from(&self, key: GroupKey, at: &Route) -> Option<Table> {
         let counting: Vec<&Member> = at.members.iter().filter(|member| member.counts).collect();
         let blocks = join_all(counting.iter().map(|member| self.read_block(key, member))).await;
@@ -198,7 +198,7 @@ impl Inner {
         })
     }
 
-    /// Reads the blocks of these contents (bits) that the table lacks: their disks may be present again since it was
+    /// Reads the blocks of these contents (bits) that the table lacks: their disks may have returned since it was
     /// loaded. Does not wait for a disk to be reopened.
     pub(crate) async fn learn_blocks(&self, key: GroupKey, at: &Route, cached: &Cached, of: u32) {
         let unknown = self.look(cached, |table| table.unknown_contents()) & of;

@@ -9,8 +9,8 @@
 //! 4. A queue has one entry for each request that its caller waits for or holds. A request ends when its caller drops
 //!    it, waiting or not.
 //!
-//! **Order.** The resources that a call of a space may wait for, in the order in which it takes them. While it holds
-//! one it waits only for later ones:
+//! **Order.** The resources that a call of a space may wait for, in the order in which it takes them. While a call
+//! holds one of them, it waits only for later ones:
 //!
 //! 1. a permit of `Inner::writes`
 //! 2. locks of units
@@ -18,10 +18,10 @@
 //! 4. `Inner::placing`, shared with other changes of stripes
 //! 5. a record of the log, which may need room
 //!
-//! Only a checkpoint makes room, under `Inner::checkpoints`. So a holder of that lock, and the background task that
+//! Only a checkpoint makes room, under `Inner::checkpoints`. So the holder of that lock, and the background task that
 //! makes checkpoints, wait neither for 1 nor for 3, and for 2 and 5 only until the log is full. A checkpoint that has
 //! `Inner::placing` exclusively waits for none of these. `Inner::allocating` is taken without any of them, or under
-//! `Inner::checkpoints`, and its holder never waits for a checkpoint.
+//! `Inner::checkpoints`; its holder never waits for a checkpoint.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::Range;
@@ -53,7 +53,7 @@ struct Request {
     id: u64,
     units: Range<usize>,
     mode: Mode,
-    /// The caller waits on this.
+    /// The caller waits for this notification.
     wake: Option<Arc<Notify>>,
 }
 
@@ -88,7 +88,7 @@ impl RangeLocks {
         lock
     }
 
-    /// The same without waiting, if there is no conflicting request, held or waiting.
+    /// Takes a lock without waiting. Returns `None` if there is a conflicting request, held or waiting.
     pub fn try_lock(&self, key: GroupKey, units: Range<usize>, mode: Mode) -> Option<RangeLock> {
         let mut shard = self.shard(&key).lock();
         let request = Request { id: 0, units, mode, wake: None };
@@ -134,7 +134,7 @@ fn is_granted(queue: &[Request], at: usize) -> bool {
 
 /// The shard of a group.
 pub(crate) fn shard_of(key: &impl Hash) -> usize {
-    // Fx puts its entropy into the high bits.
+    // FxHash has its entropy in the high bits.
     (FxBuildHasher.hash_one(key) >> 58) as usize % SHARDS
 }
 

@@ -57,7 +57,7 @@ impl Mark {
         b
     }
 
-    /// The mark in one place, 0 or 1, of a slot. That of another disk, space, pool or place is refused, too.
+    /// Decodes the mark in one place, 0 or 1, of a slot. Refuses one of another disk, space, pool or place.
     pub fn decode(block: &[u8], id: &MarkId, in_place: usize) -> Result<Mark, Malformed> {
         let mut r = Reader(block);
         if block.len() != BLOCK || r.array()? != *MAGIC || r.u32()? != crc_of(block) {
@@ -70,8 +70,8 @@ impl Mark {
         if is_ours && is_zeros(r.0) { Ok(Mark { epoch, count, mark }) } else { Err(Malformed) }
     }
 
-    /// The current one of the marks in a slot's two places: that with the higher (epoch, count). `None` if neither
-    /// place has a valid one: the disk is stale.
+    /// The current mark of a slot's two places: the one with the higher (epoch, count). `None` if neither place has a
+    /// valid one: the disk is stale.
     pub fn newest(places: [Option<Mark>; 2]) -> Option<Mark> {
         places.into_iter().flatten().max_by_key(Mark::age)
     }

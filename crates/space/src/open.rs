@@ -22,7 +22,7 @@ use crate::source::Link;
 const RING_BLOCKS: u64 = 16_384;
 
 impl Space {
-    /// Whether all calls fail: it was closed, or the space has another owner.
+    /// Whether all calls fail, because the space was closed or has another owner.
     pub fn has_ended(&self) -> bool {
         self.0.writes.is_closed() || self.0.log().has_ended()
     }
@@ -76,7 +76,7 @@ impl Space {
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             inner.unplaced.allow(inner.log().carries());
             if !set_back.is_empty() {
-                // Before unaccounted disks are judged: one that was set back is no source for them.
+                // Committed before unaccounted disks are judged: a rolled-back disk is no source for them.
                 inner.commit(set_back).await?;
             }
             inner.note_unaccounted(&inner.view.get().value);
@@ -98,7 +98,7 @@ impl Inner {
     async fn fence(&self, hang: Duration) -> Result<(), SpaceError> {
         for (disk, of) in self.view.get().value.members() {
             if self.ports.get(disk, of).is_none() {
-                // Its current regions are not written there, either.
+                // Without a port, this owner cannot keep the disk's copies current.
                 let error = DiskError::Gone { at: Place::whole(Op::Read) };
                 self.leave_out(disk, of, Absence::Gone, error).await?;
             }

@@ -30,10 +30,10 @@ struct Entries {
 #[derive(Clone)]
 struct OfGroup {
     change: Arc<Change>,
-    /// The payload of a redo, unit by unit.
+    /// The payload units of a redo.
     payload: Sg,
     carrier: Carrier,
-    /// The last confirmed record according to its record.
+    /// The last confirmed record, as stated in the entry's own record.
     said: u64,
 }
 
@@ -91,12 +91,12 @@ impl Overlay {
             table.apply(&change, carrier, &payload);
         }
         table.advance(confirmed, confirmed);
-        // A disk that was rolled back since the last checkpoint may lack them.
+        // A disk that was rolled back since the last checkpoint may lack these units.
         let units = table.only_in_log();
         table.unresolve(units.iter());
     }
 
-    /// The table of a group has the entries, and is dirty: removes them here.
+    /// Removes the entries of a group here, because its table has them and is dirty.
     pub(crate) fn loaded(&self, key: &GroupKey) {
         self.0.lock().groups.remove(key);
     }

@@ -62,9 +62,9 @@ pub struct Settings {
 /// See [`Settings::open`].
 pub type OpenDisk = Box<dyn Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync>;
 
-/// A space and its owner. Clones are the same.
+/// A space and its owner. Clones share the same owner.
 ///
-/// All calls own their resources: a caller that stops waiting does not affect them.
+/// Calls own their resources: they continue even if the caller stops waiting.
 #[derive(Clone)]
 pub struct Space(pub(crate) Arc<Inner>);
 
@@ -117,9 +117,9 @@ pub(crate) struct Inner {
     /// Filled regions that become durable together.
     pub(crate) to_flush: parking_lot::Mutex<Vec<ToFlush>>,
     pub(crate) resizing: Mutex<()>,
-    /// Groups were emptied since the last checkpoint began: the next one frees them.
+    /// Whether groups were emptied since the last checkpoint began: the next one frees them.
     pub(crate) has_emptied: AtomicBool,
-    /// Empty rows that were not freed because a call used them.
+    /// Empty rows that could not be freed because a call used them.
     pub(crate) in_use: parking_lot::Mutex<BTreeSet<RowNumber>>,
     /// Wakes the background task: a replica of the log must be replaced, the stale regions of a disk recorded, or
     /// damage recorded and repaired.
@@ -131,15 +131,15 @@ pub(crate) struct Inner {
 /// A region of a copy: its row, its allocation, and the bit of the region.
 pub(crate) type CopyRegion = (RowNumber, u32, u64);
 
-/// The regions that may be stale on a disk, and the first view without a record of them.
+/// The regions that may be stale on a disk, and the first view without a record of these regions.
 type Lacks = (ViewVersion, Vec<CopyRegions>);
 
 /// The coordinator's decision about a reported disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
-    /// It is out of service.
+    /// The disk was removed from service.
     Removed,
-    /// It stays in service: it has the only copy of some data.
+    /// The disk stays in service, because it has the only copy of some data.
     Needed,
 }
 
@@ -280,7 +280,7 @@ impl Inner {
 
     /// Switches to a new view.
     pub(crate) fn follow(&self, view: Arc<SpaceView>) {
-        // Before a flush skips the disk.
+        // Done before a flush skips the disk.
         if self.view.get().value.version < view.version {
             self.note_unaccounted(&view);
         }
@@ -296,19 +296,19 @@ impl Inner {
         self.view_changed.notify_waiters();
     }
 
-    /// Allows so many writes in flight, unless more are allowed already: the space has got more disks.
+    /// Allows this many writes in flight, unless more are allowed already: the space has more disks.
     fn allow_writes(&self, permits: usize) {
         let before = self.permits.fetch_max(permits, Ordering::SeqCst);
         self.writes.add_permits(permits.saturating_sub(before));
     }
 
-    /// All permits of writes: those that began before have ended.
+    /// Takes all permits of writes: writes that began before have ended.
     pub(crate) async fn all_writes(&self) -> Result<SemaphorePermit<'_>, LogError> {
         loop {
             let all = self.permits.load(Ordering::SeqCst);
             let number = u32::try_from(all).expect("few disks");
             let permits = self.writes.acquire_many(number).await.map_err(|_| LogError::Closed)?;
-            // More may be allowed meanwhile.
+            // More permits may have been added meanwhile.
             if self.permits.load(Ordering::SeqCst) == all {
                 return Ok(permits);
             }
@@ -331,7 +331,7 @@ impl Inner {
         sets.flat_map(of_set).collect()
     }
 
-    /// A view that is newer than the current one, if there is one.
+    /// Returns a view that is newer than the current one, if there is one.
     pub(crate) async fn newest_view(&self) -> Result<Option<Arc<SpaceView>>, SpaceError> {
         let known = self.view.get().value.version;
         Ok(self.coordinator.view(self.owner, Some(known)).wait().await?)
@@ -389,7 +389,7 @@ impl Inner {
         }
     }
 
-    /// Rule 11: the regions that may be stale on the disk in spite of its mark.
+    /// Rule 11: the regions that may be stale on the disk despite its mark.
     fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
         let missed = self.may_lack(disk);
@@ -409,7 +409,7 @@ impl Inner {
                 let present = self.view.get().value;
                 let lacks = match present.membership(disk) == Some(of) {
                     true => self.leaving(disk, of),
-                    // It was removed before.
+                    // The disk was removed before.
                     false => self.may_lack(disk),
                 };
                 (view.version, lacks)
@@ -461,7 +461,7 @@ impl Inner {
             let here = record.copies().filter(|(index, copy)| copy.place.disk == disk && is_of(*index));
             out.extend(here.map(|(_, copy)| CopyRegions { row, generation: copy.generation, regions }));
         };
-        // In the order in which a group moves from one collection to the next, so that none is overlooked.
+        // In the order in which a group moves from one collection to the next, so that no group is missed.
         let mut groups: BTreeSet<GroupKey> = self.overlay.groups().into_iter().collect();
         groups.extend(self.cache.dirty().iter().map(|cached| cached.key()));
         groups.extend(self.unmarked.lock().iter().copied());
@@ -479,7 +479,7 @@ impl Inner {
         out
     }
 
-    /// Rule 9.
+    /// Rule 9: the state of a disk that is about to join.
     async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
         self.ports.drained(disk).await;
         if let Err(error) = self.account().await {
@@ -495,7 +495,7 @@ impl Inner {
         };
         let was_set_back = self.marks.is_set_back(disk, found);
         if let Some(found) = found {
-            // So that the next mark has a higher count.
+            // Recorded so that the next mark has a higher count.
             self.marks.found(disk, of.0, found);
         }
         let is_accounted = !view.record.unaccounted.contains_key(&disk);
@@ -504,7 +504,7 @@ impl Inner {
         }
         let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
         let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
-        // A new row holds nothing.
+        // A new row is empty.
         let rows = view.record.rows.iter().filter(|(row, of)| !of.is_new || **row == RowNumber::LOG);
         let only = rows.filter(|(_, row)| on_disk(row) && !others(row));
         let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
@@ -516,7 +516,8 @@ impl Inner {
         self.replicas_on(disk, of, SpaceLog::stays);
     }
 
-    /// Calls `act` for the replicas of the log on a disk, unless a late message is about an earlier membership of it.
+    /// Calls `act` for the log's replicas on a disk, unless a late message refers to an earlier membership of the
+    /// disk.
     fn replicas_on(&self, disk: DiskNumber, of: Membership, act: impl Fn(&SpaceLog, u32)) {
         if !self.ports.has(disk, of) {
             return;

@@ -28,7 +28,7 @@ use tokio::sync::{Notify, oneshot};
 /// After this time the lease of a suspended pool is checked again.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What all ports of an owner share.
+/// State shared by all ports of an owner.
 #[derive(Clone)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub struct Access {
@@ -48,7 +48,7 @@ pub struct Port {
     /// Set under the lock of `state`.
     has_ended: AtomicBool,
     state: Mutex<State>,
-    /// No call is outstanding.
+    /// Notified when no call is outstanding any more.
     drained: Notify,
 }
 
@@ -61,7 +61,7 @@ struct State {
     writes: Calls<Written>,
     /// Writes and discards that have completed.
     completed: u64,
-    /// How many of these are durable, the oldest first.
+    /// How many of these writes and discards are durable, counted from the oldest.
     durable: u64,
 }
 
@@ -73,7 +73,7 @@ enum Kind {
     Read,
     Write,
     WriteThrough,
-    /// A flush; so many writes had completed when it began.
+    /// A flush, with the number of writes that had completed when it began.
     Flush(u64),
 }
 
@@ -105,7 +105,7 @@ impl Port {
         self.slow_reads.as_ref().is_some_and(|reads| reads.may_hedge())
     }
 
-    /// Reads as many bytes at a byte of the disk as `dst` has filled; see [`Disk::read`].
+    /// Reads from byte `offset` of the disk as many bytes as `dst` has filled; see [`Disk::read`].
     pub fn read_then(self: &Arc<Port>, offset: u64, dst: SgMut, then: Then<Read>) {
         let length = dst.iter().map(|b| b.len() as u64).sum();
         let Some(then) =
@@ -116,7 +116,7 @@ impl Port {
         self.disk.read_then(&self.ctx(false), offset, dst, then);
     }
 
-    /// Writes `src` at a byte of the disk; `through`: durable on completion.
+    /// Writes `src` at byte `offset` of the disk; with `through`, it is durable on completion.
     pub fn write_then(self: &Arc<Port>, offset: u64, src: Sg, through: bool, then: Then<Written>) {
         let kind = if through { Kind::WriteThrough } else { Kind::Write };
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
@@ -147,7 +147,7 @@ impl Port {
         }
     }
 
-    /// As [`Port::read_then`].
+    /// [`Port::read_then`] as a future.
     pub async fn read(self: &Arc<Port>, offset: u64, dst: SgMut) -> Read {
         let length = dst.iter().map(|b| b.len() as u64).sum();
         let (then, outcome) = Once::pair(Place::new(Op::Read, offset, length));
@@ -155,21 +155,21 @@ impl Port {
         outcome.await
     }
 
-    /// As [`Port::write_then`].
+    /// [`Port::write_then`] as a future.
     pub async fn write(self: &Arc<Port>, offset: u64, src: Sg, through: bool) -> Written {
         let (then, outcome) = Once::pair(Place::new(Op::Write, offset, sg_len(&src) as u64));
         self.write_then(offset, src, through, then);
         outcome.await
     }
 
-    /// As [`Port::discard_then`].
+    /// [`Port::discard_then`] as a future.
     pub async fn discard(self: &Arc<Port>, offset: u64, length: u64) -> Written {
         let (then, outcome) = Once::pair(Place::new(Op::Discard, offset, length));
         self.discard_then(offset, length, then);
         outcome.await
     }
 
-    /// As [`Port::flush_then`].
+    /// [`Port::flush_then`] as a future.
     pub async fn flush(self: &Arc<Port>) -> Written {
         let (then, outcome) = Once::pair(Place::whole(Op::Flush));
         self.flush_then(then);
@@ -181,7 +181,7 @@ impl Port {
         Arc::clone(&self.disk)
     }
 
-    /// The removal of the disk is in progress: no further call begins, as if it were removed; or it was refused.
+    /// Sets whether the disk's removal is in progress. While it is, no call begins, as if the disk were removed.
     pub fn set_leaving(&self, is_leaving: bool) {
         self.state.lock().is_leaving = is_leaving;
     }
@@ -191,7 +191,7 @@ impl Port {
         self.state.lock().is_leaving
     }
 
-    /// The disk is removed from service.
+    /// Ends the port: the disk is removed from service.
     pub fn end(&self) {
         let (reads, writes) = {
             let mut state = self.state.lock();
@@ -220,7 +220,7 @@ impl Port {
         PortStats { disk: self.number, of: self.of, outstanding, unflushed }
     }
 
-    /// Whether it has ended, and no call is outstanding.
+    /// Whether the port has ended, and no call is outstanding.
     fn is_over(&self) -> bool {
         self.has_ended() && self.state.lock().outstanding == 0
     }
@@ -237,7 +237,7 @@ impl Port {
         }
     }
 
-    /// The disk has completed a call.
+    /// Counts a call as completed by the disk.
     fn answered(&self, state: &mut State) {
         state.outstanding -= 1;
         if state.outstanding == 0 {
@@ -258,7 +258,7 @@ impl Port {
     {
         let mut state = self.state.lock();
         if self.has_ended() || state.is_leaving {
-            // Dropping the callback calls it, and it may take the lock.
+            // Dropping the callback calls it, and the callback may take the lock.
             drop(state);
             drop(then);
             return None;
@@ -330,8 +330,8 @@ impl Completion<Read> for Port {
     }
 
     fn late(self: Arc<Port>, which: usize) {
-        // If the call has just completed, its number may be reused by a newer call, which is then reported late too
-        // early: harmless.
+        // If the call has just completed, a newer call may have its number. That call is then reported late too
+        // early, which is harmless.
         let caller = self.state.lock().reads.get(which).and_then(|(then, _)| then.receiver());
         if let Some((caller, which)) = caller {
             caller.late(which);
@@ -387,7 +387,8 @@ struct Inner {
 }
 
 impl Ports {
-    /// Without ports; `open` opens a disk for its membership, and is tried again at each view until it succeeds.
+    /// Creates the value without ports. `open` opens a disk for its membership; it is retried at each view until it
+    /// succeeds.
     pub fn new(
         access: Access,
         open: impl Fn(DiskNumber, Membership) -> Option<Arc<dyn Disk>> + Send + Sync + 'static,
@@ -411,7 +412,7 @@ impl Ports {
                 inner.ports.remove(&port.number);
                 inner.leaving.remove(&port.number);
             }
-            // Unflushed writes of a removed disk are recorded as stale regions, also if its port had ended before.
+            // Unflushed writes of a removed disk are recorded as stale regions, even if its port had ended before.
             let Inner { unreported, members, .. } = &mut *inner;
             unreported.retain(|disk, of| members.get(disk) == Some(of));
             inner.ended.extend(ended.iter().cloned());
@@ -470,7 +471,7 @@ impl Ports {
         }
     }
 
-    /// The same without waiting, if the disk has no outstanding call.
+    /// [`Ports::reopen`] without waiting; `None` also if calls are outstanding.
     pub fn reopen_now(&self, disk: DiskNumber, of: Membership) -> Option<Arc<Port>> {
         self.try_reopen(disk, of).ok()?
     }
@@ -486,7 +487,7 @@ impl Ports {
         Ok(inner.ports.get(&disk).filter(|port| port.of == of).cloned())
     }
 
-    /// Opens a disk that has no port; `false`: an earlier port of it has outstanding calls.
+    /// Opens a disk that has no port. Returns `false` if an earlier port of the disk has outstanding calls.
     fn open_in(&self, inner: &mut Inner, disk: DiskNumber, of: Membership) -> bool {
         inner.ended.retain(|port| !port.is_over());
         if inner.ended.iter().any(|port| port.number == disk) {
@@ -502,7 +503,7 @@ impl Ports {
         true
     }
 
-    /// The removal of a disk is in progress: no further call begins there; or it was refused.
+    /// Sets whether the removal of a disk is in progress. While it is, no call begins there.
     pub fn set_leaving(&self, disk: DiskNumber, of: Membership, is_leaving: bool) {
         let mut inner = self.inner.write();
         match is_leaving {
@@ -546,7 +547,7 @@ impl Ports {
         self.inner.read().ports.values().filter(|port| port.is_dirty()).cloned().collect()
     }
 
-    /// One for each port.
+    /// The statistics of each port.
     pub fn stats(&self) -> Vec<PortStats> {
         self.inner.read().ports.values().map(|port| port.stats()).collect()
     }

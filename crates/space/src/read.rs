@@ -1,4 +1,4 @@
-//! Reading: from one complete copy, directly into the caller's buffers; each unit is verified there.
+//! Reading: from one complete copy, directly into the caller's buffers, where each unit is verified.
 //!
 //! A read takes no lock: a unit that does not match may have been written meanwhile, so it is read again under its
 //! lock, from every copy. Reads avoid a disk that is late, or far slower than its peers: [`crate::hedge`].
@@ -30,8 +30,8 @@ use crate::write::{Blocked, Target, unavailable};
 /// The result of a read, with its buffers.
 pub type SpaceRead = (Result<(), SpaceError>, SgMut);
 
-/// A read that waits for one disk, and for others too when that one is late: the first valid result is used. The first
-/// disk keeps the caller's buffers until it has completed the read, whichever result is used.
+/// A read from one disk, and from others too when that disk is late: the first valid result is used. The first disk
+/// keeps the caller's buffers until it has completed the read, even if another result is used.
 pub(crate) struct Reading {
     pub(crate) inner: Arc<Inner>,
     pub(crate) target: Target,
@@ -46,7 +46,7 @@ pub(crate) struct Reading {
     cached: Arc<Cached>,
     pub(crate) shape: Shape,
     sums: Sums,
-    /// `None`: the caller was answered.
+    /// `None` after the caller was answered.
     answer: Mutex<Option<oneshot::Sender<SpaceRead>>>,
 }
 
@@ -132,7 +132,7 @@ impl Inner {
             Err(Blocked::Table(load)) => {
                 let inner = Arc::clone(self);
                 return env::Io::pending(self.env.run(async move {
-                    // Held so that it is not evicted before its use.
+                    // Held so that the table is not evicted before its use.
                     match load.await {
                         Ok(_cached) => inner.read_run(target, dst).wait().await,
                         Err(_) => inner.read_slowly(target, dst, None).wait().await,
@@ -142,7 +142,7 @@ impl Inner {
             Err(_) => return self.read_slowly(target, dst, None),
         };
         let sums = match self.look(&cached, |table| known(table, &target, content)) {
-            // A table from one copy's block is no proof that units are unwritten.
+            // A table from one copy's block does not prove that units are unwritten.
             Known::Zeros if self.lease.holds() && !matches!(cached.source(), Source::Copy(_)) => {
                 return zeros(dst);
             }
@@ -295,7 +295,7 @@ impl Inner {
         let (members, start) = (&at.members, target.units.start);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let (mut damaged, mut good) = (Vec::new(), Vec::new());
-        // The error if not all copies were read.
+        // The error, if not all copies were read.
         let mut unread = None;
         for member in members.iter().filter(|member| member.counts) {
             if wanted.is_empty() {
@@ -394,7 +394,7 @@ impl Completion<Read> for Reading {
             Err(DiskError::Timeout { .. } | DiskError::Gone { .. }) if self.is_answered() => return,
             // The units were overwritten meanwhile, or another process may own the space.
             Ok(()) if self.is_valid(&dst) || !self.has_known_sums() => {}
-            // Also if the caller has the data: damage must be repaired.
+            // Even if the caller has the data already: damage must be repaired.
             _ => self.inner.note_retry(self.disk),
         }
         let env = self.inner.env.clone();
@@ -444,7 +444,7 @@ fn closed() -> SpaceRead {
     (Err(LogError::Closed.into()), SgMut::new())
 }
 
-/// The buffers of each run, if no buffer is shared by two runs and each run's are in order.
+/// The indexes of each run's buffers; `None` if two runs share a buffer, or a buffer extends past its piece.
 fn own_buffers(runs: &[Run], dst: &SgMut) -> Option<Vec<SmallVec<[usize; 4]>>> {
     let starts: SmallVec<[u64; 8]> = dst
         .iter()
@@ -496,7 +496,7 @@ fn copy_in(sg: &mut SgMut, start: usize, mut bytes: &[u8]) {
     }
 }
 
-/// Copies the bytes of units to their place; `None`: zeros.
+/// Copies bytes to each of `units` units from `unit` on; `None` stands for zeros.
 pub(crate) fn fill(sg: &mut SgMut, unit: usize, bytes: Option<&[u8]>, units: usize) {
     const ZEROS: [u8; UNIT as usize] = [0; UNIT as usize];
     for at in unit..unit + units {

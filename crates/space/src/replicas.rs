@@ -29,7 +29,7 @@ struct State {
 struct Taking {
     /// The port that the log uses.
     port: Arc<Port>,
-    /// The copy is complete.
+    /// Whether the copy is complete.
     counts: bool,
 }
 
@@ -39,7 +39,7 @@ impl Replicas {
         self.0.lock().all.insert(generation, Taking { port, counts: true });
     }
 
-    /// Removes and returns the replicas that are not in this view any more.
+    /// Removes and returns the replicas that are no longer in this view.
     fn left(&self, view: &SpaceView) -> Vec<u32> {
         let takes_part = |generation: u32, taking: &Taking| {
             replica(view, generation).is_some_and(|(_, copy)| {
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// Adds missing replicas: a present copy joins, for an absent one another disk is requested.
+    /// Adds missing replicas: a present copy joins; for an absent copy, a place on another disk is requested.
     pub(crate) async fn repair_log(self: &Arc<Inner>) -> Result<(), SpaceError> {
         loop {
             let view = self.view.get().value;
@@ -96,7 +96,7 @@ impl Inner {
             let mut missing = copies.filter(|(_, copy)| !self.replicas.has(copy));
             let no_room = self.replicas.0.lock().no_room;
             let can_change = |(_, copy): &(usize, &SlabCopy)| match view.membership(copy.place.disk) {
-                // Does not wait for a call that hangs there.
+                // Does not wait for a call that hangs on the disk.
                 Some(of) => self.ports.reopen_now(copy.place.disk, of).is_some(),
                 // The metadata allows one change of the row at a time.
                 None => !is_moving && no_room != Some(view.version),
@@ -111,7 +111,7 @@ impl Inner {
             match self.commit_if_fits(vec![OwnerOp::ReplaceLog { index, generation }]).await {
                 Ok(_) => {}
                 Err(SpaceError::Seam(SeamError::NoRoom(_))) => {
-                    // The reason of the refusal may be in a newer view.
+                    // A newer view may have the reason of the refusal.
                     if let Some(newest) = self.newest_view().await? {
                         self.follow(newest);
                     }
@@ -134,7 +134,7 @@ impl Inner {
         if moving.copy.missed != 0 || !self.replicas.counts(&moving.copy) {
             return Ok(false);
         }
-        // Its slab is freed: no write may be in flight there.
+        // The old slab is freed, so no write may be in flight to it.
         let old = log.slabs[usize::from(moving.index)].generation;
         self.log().leaving(old);
         self.log().idle(old).await;
@@ -155,7 +155,7 @@ impl Inner {
             return Ok(false);
         }
         let generation = log.slabs.last().expect("more than required").generation;
-        // Its slab is freed: no write may be in flight there.
+        // The last slab is freed, so no write may be in flight to it.
         self.log().leaving(generation);
         self.log().idle(generation).await;
         let freed = self.commit_if_fits(vec![OwnerOp::FreeReplica { generation }]).await;
@@ -184,8 +184,8 @@ impl Inner {
                     _ => None,
                 };
                 if let Some(error) = error {
-                    // The disk is removed, as after any failed write. If it is needed, a write that hangs must not take
-                    // effect after those of the retry; a write that failed for lack of space has ended.
+                    // The disk is removed, as after any failed write. If it is needed, a hanging write must not take
+                    // effect after the retried ones; a write that failed for lack of space has already ended.
                     let (disk, of) = (port.number(), port.membership());
                     let is_full = matches!(error, DiskError::Full { at } if at.op == Op::Write);
                     let reported = inner.report(disk, of, Absence::WriteFailed, error).await;
@@ -210,7 +210,7 @@ impl Inner {
             Ok(Reported::Needed) => self.abandon(&failed),
             Err(_) => return Err(Deposed),
         }
-        // It may fail immediately as long as its storage is full.
+        // A retry may fail immediately while the disk's storage is full.
         self.env.sleep(RETRY).await;
         loop {
             let opened = self.ports.reopen(disk, of).await;
@@ -231,7 +231,7 @@ impl Inner {
         }
     }
 
-    /// Marks all regions of their disks that others have stale, before anything is read from them.
+    /// Marks all regions of the replicas' disks stale that other disks have, before any data is read from them.
     pub(crate) async fn replicas_set_back(&self, generations: Vec<u32>) -> Result<Vec<u32>, Deposed> {
         let copy = |generation: u32| Some(replica(&self.view.get().value, generation)?.1);
         for disk in generations.iter().filter_map(|generation| Some(copy(*generation)?.place.disk)) {
@@ -250,7 +250,7 @@ impl Inner {
         let (Some(membership), Some((index, _))) = (membership, copy) else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
         let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
-        // It conflicts if the disk was removed meanwhile.
+        // The operation conflicts if the disk was removed meanwhile.
         self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
         if let Some(taking) = self.replicas.0.lock().all.get_mut(&generation) {
             taking.counts = true;

@@ -13,7 +13,7 @@ use crate::owner::{Inner, RETRY};
 /// The longest pause before a request is repeated.
 const RETRY_MAX: Duration = Duration::from_millis(1600);
 
-/// Operations that share a request. One caller may have more.
+/// The most operations that share a request, unless one caller has more.
 const OPS_MAX: usize = 64;
 
 /// See the module.
@@ -39,7 +39,7 @@ struct Sent {
 }
 
 impl Requests {
-    /// The next request has the number after this one.
+    /// Creates the queue; `number` is the number of the last request.
     pub(crate) fn new(number: u64) -> Requests {
         let sent = Sent { number, outstanding: Vec::new(), refused: VecDeque::new() };
         Requests { waiting: parking_lot::Mutex::default(), sent: Mutex::new(sent) }
@@ -51,7 +51,7 @@ impl Requests {
         self.sent.lock().await.number += 1;
     }
 
-    /// The callers of the next request, if none is outstanding.
+    /// Chooses the callers of the next request, unless one is outstanding.
     fn choose(&self, sent: &mut Sent) {
         if !sent.outstanding.is_empty() {
             return;
@@ -117,7 +117,7 @@ impl Inner {
     }
 
     /// Waits before an unanswered request is repeated: until the view changes, or for a pause that grows each time.
-    /// Returns the error if it is an answer.
+    /// Returns `error` if it is a definite answer.
     pub(crate) async fn pause(&self, error: SeamError, pause: &mut Duration) -> Result<(), SeamError> {
         if !matches!(error, SeamError::Unknown | SeamError::Moved | SeamError::Suspended(_)) {
             return Err(error);
@@ -131,8 +131,8 @@ impl Inner {
         Ok(())
     }
 
-    /// [`Inner::commit`] for operations that may conflict with the current metadata. `false`: they do, and the view is
-    /// updated.
+    /// [`Inner::commit`] for operations that may conflict with the current metadata. Returns `false` if they do; the
+    /// view is then up to date.
     pub(crate) async fn commit_if_fits(&self, ops: Vec<OwnerOp>) -> Result<bool, SpaceError> {
         match self.commit(ops).await {
             Ok(()) => Ok(true),

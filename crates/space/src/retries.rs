@@ -20,17 +20,17 @@ impl Retries {
         *self.0.lock().entry((space, disk)).or_default() += 1;
     }
 
-    /// Those of a space.
+    /// The count of a space.
     pub fn of_space(&self, space: SpaceId) -> u64 {
         self.sum(|of, _| of == space)
     }
 
-    /// Those of a disk.
+    /// The count of a disk.
     pub fn of_disk(&self, disk: DiskNumber) -> u64 {
         self.sum(|_, of| of == disk)
     }
 
-    /// All of them.
+    /// The count of all spaces and disks.
     pub fn total(&self) -> u64 {
         self.sum(|_, _| true)
     }

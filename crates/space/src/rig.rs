@@ -9,9 +9,10 @@
 //! durable when its delay has passed, without I/O: it neither reads nor writes the disks. Each state is kept with the
 //! number of events of the machine at that time.
 //!
-//! **A crash.** [`Rig::record`], the workload, [`Rig::moments`]; then [`Rig::after`] for each moment and way to lose
-//! power gives the rig as the next owner finds it, with the metadata of that moment. [`Model::after_crash`] does the same for
-//! the expected bytes. After `machine.cut_at`, [`Rig::restarted`] gives the next owner's rig.
+//! **A crash.** A test calls [`Rig::record`], runs the workload, and calls [`Rig::moments`]. For each moment and each
+//! kind of power cut, [`Rig::after`] returns the rig as the next owner finds it, with the metadata of that moment.
+//! [`Model::after_crash`] does the same for the expected bytes. After `machine.cut_at`, [`Rig::restarted`] returns
+//! the next owner's rig.
 
 mod coordinator;
 mod disks;
@@ -47,11 +48,11 @@ pub(crate) struct Setup {
     /// The size of the space.
     pub(crate) size: u64,
     pub(crate) provisioning: Provisioning,
-    /// Replicas of its log, each on another disk, from disk 0 on.
+    /// Replicas of the space's log, each on another disk, from disk 0 on.
     pub(crate) log_replicas: usize,
 }
 
-/// A machine and the coordinator of its pool; see the module. Clones are the same.
+/// A machine and the coordinator of its pool; see the module. Clones share both.
 #[derive(Clone)]
 pub(crate) struct Rig {
     pub(crate) env: Env,
@@ -64,9 +65,10 @@ pub(crate) struct Rig {
 pub(crate) struct Faults {
     /// How long a record takes to become durable.
     pub(crate) delay: Duration,
-    /// How many messages of a million are lost: half of them before they are carried out, the others are replies.
+    /// How many of a million messages are lost: half of these before they are carried out, the other half are
+    /// replies.
     pub(crate) lost: u32,
-    /// Changes are refused.
+    /// Why changes are refused, if they are.
     pub(crate) suspended: Option<Suspension>,
 }
 
@@ -85,10 +87,10 @@ struct State {
 }
 
 impl Setup {
-    /// So many disks of 64 MiB, slabs of 2 MiB, a space of 16 MiB with one data column, two replicas of its log (of one
-    /// disk one).
+    /// A setup with this many disks of 64 MiB, slabs of 2 MiB, a space of 16 MiB with one data column, and two
+    /// replicas of its log (one if there is only one disk).
     ///
-    /// `SPACE_SEED` is added to the seed, so that the same tests have other histories (`scripts/soak`).
+    /// `SPACE_SEED` is added to the seed, so that the same tests run other histories (`scripts/soak`).
     pub(crate) fn new(seed: u64, disks: usize, resiliency: Resiliency) -> Setup {
         let other =
             std::env::var("SPACE_SEED").map_or(0, |seed| seed.parse().expect("SPACE_SEED is a number"));

@@ -15,10 +15,10 @@ use crate::write::Target;
 /// The most groups whose tables one call of [`Space::allocated`] reads.
 const GROUPS: usize = 256;
 
-/// Calls beyond this byte fail, although it is inside the space: the space is being shrunk.
+/// Calls beyond this byte fail although it is inside the space, because the space is being shrunk.
 pub(crate) struct Limit(AtomicU64);
 
-/// Ends on drop.
+/// A limit that is removed on drop.
 struct Limited<'a>(&'a Limit);
 
 /// The allocated parts of the beginning of a range.
@@ -50,7 +50,7 @@ impl Space {
     }
 }
 
-/// The first address from `at` on whose row holds something; `end` if there is none before that.
+/// The first address from `at` on in a row that exists and is not new; `end` if there is none before that.
 pub(crate) fn next_ready(view: &SpaceView, at: u64, end: u64) -> u64 {
     let layout = layout(view);
     let mut rows =
@@ -89,7 +89,7 @@ impl Inner {
         }
         self.limit.0.store(to, Ordering::SeqCst);
         let _limited = Limited(&self.limit);
-        // With all permits earlier writes have ended, and later ones see the limit.
+        // Once this call has all permits, earlier writes have ended, and later ones see the limit.
         drop(self.all_writes().await?);
         if destroy {
             self.discard(to..from).await?;
@@ -106,7 +106,7 @@ impl Inner {
         let first = RowNumber(to.div_ceil(layout(&view).row_bytes()) as u32);
         loop {
             self.checkpoint().await?;
-            // Otherwise a job uses one of the rows.
+            // Otherwise a job is using one of the rows.
             let is_free = self.free_from(first).await?;
             if is_free && self.commit_if_fits(vec![OwnerOp::SetSize { from, to }]).await? {
                 return Ok(());
@@ -115,7 +115,7 @@ impl Inner {
             if view.record.size != from {
                 return Err(SeamError::Invalid(view).into());
             }
-            // A write that waited for its row has got it meanwhile, and then sees the limit.
+            // A write that waited for its row may have got it meanwhile; it sees the limit afterwards.
             self.env.sleep(RETRY).await;
         }
     }

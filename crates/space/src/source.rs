@@ -33,7 +33,7 @@ impl Source for Link {
                 Some(port) if !ports.iter().any(|port| port.number() == disk) => ports.push(port),
                 // The disk was removed, and the new view arrives soon: its stale regions are recorded.
                 None if !inner.ports.has(disk, of) => {}
-                // Its handle has failed.
+                // The disk's handle has failed.
                 None if !failed.contains(&disk) => failed.push(disk),
                 _ => {}
             }

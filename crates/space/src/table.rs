@@ -1,15 +1,15 @@
 //! The table of the units of a group: `docs/0004-spaces.md`, rules 1, 2, 5 and 6. Pure.
 //!
-//! A [`Table`] has the newest value of every unit of every content of a set: one content for a simple or mirrored
-//! column, each column for a coded row. It is loaded from the blocks of the group with the log's entries applied over
-//! them. In addition it has a small map of the units whose newest value is not durably confirmed: with the confirmed
-//! value, and every newer one with its record; units with no more than a waiting value over a confirmed one have a
+//! A [`Table`] has the newest value of every unit of every content of a set. A simple or mirrored column has one
+//! content; in a coded row each column is one. A table is loaded from the blocks of the group, and the log's entries
+//! are applied over them. It also has a small map of the units whose newest value is not durably confirmed: the
+//! confirmed value, and every newer one with its record. Units with only a waiting value over a confirmed one have a
 //! smaller form ([`overwritten`]). In a coded row a unit is a stripe: all of its contents change together.
 //!
 //! The states of a value: it *waits* ([`Table::set`]) until a record takes it ([`Table::take`]). When the record and
-//! the data are durable it is *confirmed*, and may be written to blocks. When a durable record states that, the
-//! confirmation is *settled*, and only the newest value is kept. A caller passes the log's progress to the table before
-//! each use ([`Table::advance`]).
+//! the data are durable it is *confirmed*, and may be written to blocks. When a durable record states the
+//! confirmation, it is *settled*, and only the newest value is kept. A caller passes the log's progress to the table
+//! before each use ([`Table::advance`]).
 //!
 //! Invariants:
 //! 1. The newest values are those of the last version of each pending unit.
@@ -41,8 +41,8 @@ use value::{is_written, normalize, value_of};
 pub enum Carrier {
     /// A snapshot declares it confirmed, or it is a decision about all older values.
     Confirmed,
-    /// It is in the record of this sequence, which a crash left unconfirmed: undecided until a decision is logged (rule
-    /// 13).
+    /// It is in the record of this sequence, which a crash left unconfirmed. The unit is undecided until a decision
+    /// is logged (rule 13).
     Open(u64),
     /// It is in the record of this sequence, which [`Table::advance`] confirms later.
     Record(u64),
@@ -57,7 +57,7 @@ pub enum InPlace {
     Firm,
     /// Only after it has become firm: when a durable record declares the record of this sequence confirmed.
     Issued(u64),
-    /// At once.
+    /// At once, without an entry.
     Empty,
     /// At once, under an `active` entry: its discard is not durably confirmed.
     Discarded,
@@ -95,11 +95,11 @@ pub struct Table {
     in_flight: Vec<Range<u16>>,
     /// Units whose copies have to be compared, see [`Table::unresolve`].
     unresolved: Option<Box<Units>>,
-    /// Checksums of units from before the entries of a replayed log, until the unit is decided.
+    /// Checksums that a unit had before the entries of a replayed log, until the unit is decided.
     former: BTreeMap<u16, SmallVec<[u32; 2]>>,
     /// The arguments of the last [`Table::advance`].
     advanced: (u64, u64),
-    /// Contents may have unknown units.
+    /// Whether contents may have unknown units.
     may_be_unknown: bool,
 }
 
@@ -108,7 +108,7 @@ struct Content {
     sums: [u32; GROUP_UNITS as usize],
     written: Units,
     lost: Units,
-    /// Units whose value neither a block nor an entry has.
+    /// Units whose value is in neither a block nor an entry.
     unknown: Units,
 }
 
@@ -122,8 +122,8 @@ impl Content {
 }
 
 impl Table {
-    /// The table of a new, unwritten group with so many data columns and contents; `slabs` is the number of slabs of
-    /// the set.
+    /// The table of a new, unwritten group with this many data columns and contents; `slabs` is the number of slabs
+    /// of the set.
     pub fn empty(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
         let content = Content {
             sums: [0; GROUP_UNITS as usize],
@@ -149,7 +149,7 @@ impl Table {
         }
     }
 
-    /// The table of a group whose blocks are unknown: its entries can be carried ([`Table::carry`]).
+    /// The table of a group whose blocks are unknown: a snapshot can carry its entries ([`Table::carry`]).
     pub fn unknown(id: TableId, data: usize, contents: usize, slabs: usize) -> Table {
         let mut table = Table::empty(id, data, contents, slabs);
         table.contents.iter_mut().for_each(|content| content.unknown = Units::ALL);
@@ -157,11 +157,12 @@ impl Table {
         table
     }
 
-    /// The table that these blocks describe, one for each content; an element is `None` if a block cannot be read or is
-    /// not needed yet. The bitmaps of the newest block are used: for units without entries all blocks agree.
+    /// Loads the table that these blocks describe, one for each content; an element is `None` if a block cannot be
+    /// read or is not needed yet. The bitmaps of the newest block are used: for units without entries all blocks
+    /// agree.
     ///
-    /// `None` if there is no block, or its numbers of data columns or slabs are not those of the row. In a set without
-    /// parity the number of slabs may differ, from before the row got more or fewer copies.
+    /// Returns `None` if there is no block, or its numbers of data columns or slabs differ from those of the row. In
+    /// a set without parity the number of slabs may differ: the row may have had more or fewer copies.
     pub fn load(id: TableId, data: usize, slabs: usize, blocks: &[Option<&ChecksumBlock>]) -> Option<Table> {
         let newest = blocks.iter().flatten().copied().reduce(newer)?;
         let is_coded = data < blocks.len();
@@ -187,7 +188,7 @@ impl Table {
         Some(table)
     }
 
-    /// Contents with units whose value neither a block nor an entry has, as bits.
+    /// The contents (bits) that have units whose value is in neither a block nor an entry.
     pub fn unknown_contents(&mut self) -> u32 {
         let is_unknown = |content: &usize| !self.has_block(*content);
         let unknown = (0..self.contents.len()).filter(is_unknown).fold(0, |all, content| all | 1 << content);
@@ -257,9 +258,9 @@ impl Table {
         (0..self.contents.len()).map(|content| self.value(content, unit)).collect()
     }
 
-    /// The checksum of a unit's newest bytes; `None` if it is unknown or not certain: the unit reads as zeros, or a
-    /// crash or a failed write has left it undecided between several values. The checksum 0 of a lost parity is invalid
-    /// (`normalize`).
+    /// The checksum of a unit's newest bytes. `None` if it is unknown or uncertain: the unit reads as zeros, or a
+    /// crash or a failed write has left it undecided between several values. The checksum 0 of a lost parity is
+    /// invalid (`normalize`).
     pub fn certain_sum(&self, content: usize, unit: usize) -> Option<u32> {
         let is_certain = self.is_known(unit) || !self.is_open(unit);
         match self.value(content, unit) {
@@ -343,7 +344,7 @@ impl Table {
         units.any(|unit| self.is_open(unit))
     }
 
-    /// The open units of a range. First those that only have to be put in place: the others wait for a record, and a
+    /// The open units of a range, those first that only have to be put in place. The others wait for a record; a
     /// checkpoint that makes room for it can carry only few unplaced units.
     pub fn open_units(&self, units: Range<usize>) -> Vec<usize> {
         let mut open: Vec<usize> = units.filter(|unit| self.is_open(*unit)).collect();
@@ -377,15 +378,15 @@ impl Table {
         self.pending.get(unit).is_some_and(Pending::is_open)
     }
 
-    /// Units with payload in a record that is not in place.
+    /// Units whose payload is in a record, but not in place.
     pub fn unplaced(&self) -> Units {
         self.units(|pending| {
             pending.newest().is_some_and(|v| v.redo.is_some() && v.carrier != Carrier::Waiting)
         })
     }
 
-    /// Written units among these may differ between a copy and the table: a crash may have interrupted a write, or the
-    /// copy was rolled back.
+    /// Marks units whose written contents may differ between a copy and the table: a crash may have interrupted a
+    /// write, or the copy was rolled back.
     pub fn unresolve(&mut self, units: impl Iterator<Item = usize>) {
         let units: Vec<usize> = units.filter(|unit| self.is_written(*unit)).collect();
         if !units.is_empty() {
@@ -410,8 +411,8 @@ impl Table {
         !self.pending.has(unit) && !self.overwritten.has(unit)
     }
 
-    /// The values that rule 5 tries: the newest entry's or a failed write's, then older unconfirmed ones, newest first,
-    /// then the confirmed one; each once.
+    /// The values that rule 5 tries, each once: the newest entry's or a failed write's, then older unconfirmed ones,
+    /// newest first, then the confirmed one.
     pub fn candidates(&self, unit: usize) -> Vec<Values> {
         let Some(pending) = self.pending.get(unit) else {
             let confirmed = self.overwritten.get(unit).map(|sum| smallvec![Value::Written(sum)]);
@@ -420,7 +421,7 @@ impl Table {
             return std::iter::once(newest).chain(older).collect();
         };
         let mut all: Vec<Values> = Vec::new();
-        // Only the last doubt has a value that was not replaced.
+        // Only the last doubt has a value that no later value has replaced.
         let last = pending.versions.len() - 1;
         for (_, version) in
             pending.versions.iter().enumerate().rev().filter(|(at, v)| *at == last || !v.is_doubt)
@@ -432,7 +433,8 @@ impl Table {
         all
     }
 
-    /// Checksums of a unit since the last checkpoint from before its known values: a copy with one of them is stale.
+    /// Checksums that the unit had since the last checkpoint, before its known values: a copy with one of them is
+    /// stale.
     pub fn former(&self, unit: usize) -> SmallVec<[u32; 2]> {
         self.former.get(&(unit as u16)).cloned().unwrap_or_default()
     }
@@ -442,8 +444,8 @@ impl Table {
         self.push(unit, Version::new(Carrier::Waiting, values), false);
     }
 
-    /// The same for a stripe whose payload of these columns (bits) is in the log before it is in place (rule 3); call
-    /// [`Table::placed`] after that.
+    /// [`Table::set`] for a stripe whose payload of these columns (bits) is in the log before it is in place (rule
+    /// 3). The caller calls [`Table::placed`] when it is in place.
     pub fn set_redo(&mut self, unit: usize, values: Values, columns: u32, payload: Sg) {
         let redo = Some(Box::new((columns, payload)));
         self.push(unit, Version { redo, ..Version::new(Carrier::Waiting, values) }, false);
@@ -454,14 +456,15 @@ impl Table {
         self.pending.get(unit)?.newest()?.redo.as_deref().cloned()
     }
 
-    /// All payload of the stripe is in place, durably or before the next flush of the space.
+    /// Records that all payload of the stripe is in place: durably, or at the latest after the next flush of the
+    /// space.
     pub fn placed(&mut self, unit: usize) {
         if let Some(pending) = self.pending.get_mut(unit) {
             let taken = pending.versions.iter_mut().filter(|v| v.carrier != Carrier::Waiting);
             taken.for_each(|version| version.redo = None);
             if pending.is_over() {
                 self.pending.remove(unit);
-                // Stale until a checkpoint has flushed it, even if its blocks have the values.
+                // Stale until a checkpoint has flushed the unit, even if its blocks have the values.
                 self.stale.set(unit, true);
             }
         }
@@ -472,7 +475,7 @@ impl Table {
         self.failed(unit, self.values(unit));
     }
 
-    /// The same after a failed write of these values.
+    /// [`Table::doubt`] after a failed write of these values.
     pub fn failed(&mut self, unit: usize, values: Values) {
         self.push(unit, Version { is_doubt: true, ..Version::new(Carrier::Waiting, values) }, false);
     }
@@ -503,7 +506,7 @@ impl Table {
             pending.settle(said);
             !pending.is_over()
         });
-        // Their copies need no comparison any more.
+        // The copies of discarded units need no comparison any more.
         discarded.iter().for_each(|unit| self.resolve(unit));
     }
 
@@ -533,7 +536,8 @@ impl Table {
         self.pending.iter().any(|(_, pending)| pending.has_discard())
     }
 
-    /// Units with values that are in the log and in no block: a snapshot carries them, unless their records stay.
+    /// Units with values that are in the log and in no block: a snapshot carries them, unless it leaves their records
+    /// in the log.
     pub fn only_in_log(&self) -> Units {
         self.units(Pending::is_only_in_log) | self.stale
     }
@@ -557,8 +561,8 @@ impl Table {
         self.stale
     }
 
-    /// Sets the number of slabs of the set. If it has changed, the order of the slabs has too, so the versions of their
-    /// blocks are unknown.
+    /// Sets the number of slabs of the set. If the number has changed, so has the order of the slabs, and the
+    /// versions of their blocks are unknown.
     pub fn fit(&mut self, slabs: usize) {
         if self.versions.len() != slabs {
             self.versions = smallvec![0; slabs];
@@ -625,7 +629,7 @@ impl Table {
     fn push(&mut self, unit: usize, mut version: Version, is_part: bool) {
         assert_eq!(version.values.len(), self.contents.len(), "one value for each content");
         normalize(&mut version.values, self.data);
-        // A doubt stays a doubt, even if its entry is durable.
+        // A doubt remains a doubt, even if its entry is durable.
         if version.is_doubt && version.carrier == Carrier::Confirmed {
             version.carrier = Carrier::Open(0);
         }
@@ -648,7 +652,7 @@ impl Table {
         }
     }
 
-    /// Gives a unit that is only overwritten its versions.
+    /// Converts a unit of `overwritten` to one with versions.
     fn expand(&mut self, unit: usize) {
         if let Some(confirmed) = self.overwritten.remove(unit) {
             let newest = Version::new(Carrier::Waiting, self.values(unit));

@@ -1,4 +1,4 @@
-//! The path of a space, on simulated disks and with a coordinator of its own.
+//! Tests of a space, on simulated disks and with a coordinator of its own.
 
 mod cold;
 mod copies;
@@ -85,7 +85,7 @@ impl World {
         World::open_with(rig, model, Box::new(move |disk, of| disks.open_disk(disk, of))).await
     }
 
-    /// The same with other handles of the disks.
+    /// [`World::new`] for an existing rig, with this function to open the disks.
     async fn open_with(rig: Rig, model: Model, open: OpenDisk) -> World {
         let lease = Arc::new(TestLease::new());
         let arena = Arena::new(64 << 20).expect("memory");
@@ -107,7 +107,8 @@ impl World {
         World { rig, space, lease, arena, model, _owner: owner }
     }
 
-    /// From now on each call to a disk takes up to this long, so that calls complete in another order than they began.
+    /// From now on each call to a disk takes up to this long, so that calls do not complete in the order in which
+    /// they began.
     fn shuffle(&self, most: Duration) {
         (0..self.rig.machine.slots()).for_each(|slot| self.rig.machine.shuffle(SlotId(slot), most));
     }
@@ -122,7 +123,7 @@ impl World {
         World::open(rig, model).await
     }
 
-    /// The space is closed, and opened again: nothing of it is in memory.
+    /// Closes the space and opens it again, so that nothing of it is in memory.
     async fn reopened(self) -> World {
         self.space.close().wait().await.unwrap();
         let rig = self.rig.restarted();
@@ -142,7 +143,7 @@ impl World {
         true
     }
 
-    /// The first reads after a crash: from then on the model allows only the values that they returned.
+    /// Reads the units after a crash: from then on the model allows only the values that were read.
     async fn settle(&self, units: std::ops::Range<u64>, what: &str) {
         for unit in units {
             let bytes = self.bytes(unit..unit + 1).await;

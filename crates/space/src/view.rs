@@ -43,18 +43,18 @@ pub struct Route {
 pub struct Member {
     /// The index of the copy in the row, as in operations of the metadata.
     pub index: u8,
-    /// The slab of the row that it is, or will be after a move.
+    /// The index of the slab in the row; for the target of a move, the index that it gets.
     pub slab: u8,
-    /// The content that it has.
+    /// The content that the slab has.
     pub content: u8,
     /// The disk.
     pub disk: DiskNumber,
-    /// The disk's current membership; `None`: it is absent.
+    /// The disk's current membership; `None` if the disk is absent.
     pub membership: Option<Membership>,
     /// The allocation of the slab.
     pub generation: u32,
-    /// Whether it is complete for this group according to the metadata, whether present or absent. On an unaccounted
-    /// disk the owner has yet to state the stale regions.
+    /// Whether the slab is complete for this group according to the metadata, even if its disk is absent. On an
+    /// unaccounted disk regions may be stale nevertheless: the owner has not stated them yet.
     pub counts: bool,
     /// The byte offset on the disk of the group's checksum block.
     pub block: u64,
@@ -74,12 +74,12 @@ impl Route {
         self.code.map_or(1, Code::columns)
     }
 
-    /// Whether all contents can be recovered from these (bits).
+    /// Whether all contents can be recovered from these contents (bits).
     pub fn decodes(&self, have: u32) -> bool {
         self.code.map_or(have != 0, |code| code.decodes(have))
     }
 
-    /// The number of a column's content in the table of its set.
+    /// The index of a column's content in the table of its set.
     pub fn content(&self, column: u8) -> usize {
         if self.code.is_some() { column.into() } else { 0 }
     }
@@ -90,7 +90,7 @@ impl Route {
     }
 }
 
-/// The identity in the checksum block of a group, on a slab of this allocation.
+/// The identity of a group's checksum block on a slab of this allocation.
 pub fn block_id(view: &SpaceView, row: RowNumber, group: u32, allocation: u32) -> BlockId {
     BlockId { pool: view.pool, space: view.space, row, group, allocation }
 }

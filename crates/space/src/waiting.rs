@@ -18,7 +18,7 @@ use crate::cache::Cached;
 #[derive(Default)]
 pub(crate) struct Waiting {
     groups: Mutex<Vec<Arc<Cached>>>,
-    /// Groups for a record of their own flush (FUA), or with values that need no flush.
+    /// Groups whose values the next record must take, for its own flush (FUA), or that need no flush.
     urgent: Mutex<Vec<Arc<Cached>>>,
     /// The groups of writes that block a value, one for each write.
     holding: Mutex<Vec<Arc<Cached>>>,
@@ -36,14 +36,14 @@ pub(crate) struct Holding {
 pub(crate) struct Flushing(Arc<Waiting>);
 
 impl Waiting {
-    /// A value of the group waits.
+    /// Adds a group with a waiting value.
     pub(crate) fn add(&self, cached: &Arc<Cached>) {
         if !cached.is_listed.swap(true, Ordering::SeqCst) {
             self.groups.lock().push(Arc::clone(cached));
         }
     }
 
-    /// The same; the next record takes it, whatever its flush covers.
+    /// Adds a group with a waiting value that the next record takes, whatever its flush covers.
     pub(crate) fn add_urgent(&self, cached: &Arc<Cached>) {
         self.add(cached);
         self.urgent.lock().push(Arc::clone(cached));
@@ -61,14 +61,15 @@ impl Waiting {
         groups
     }
 
-    /// Begins a write that blocks a value; `None`: a caller waits for a flush, which comes first.
+    /// Begins a write that blocks a value. Returns `None` if a caller waits for a flush: the flush comes first.
     pub(crate) fn hold(self: &Arc<Waiting>, cached: &Arc<Cached>) -> Option<Holding> {
         self.holding.lock().push(Arc::clone(cached));
         let holding = Holding { waiting: Arc::clone(self), cached: Arc::clone(cached) };
         (self.flushing.load(Ordering::SeqCst) == 0).then_some(holding)
     }
 
-    /// A caller waits for a flush; returns the groups in which a write may block an earlier acknowledged value.
+    /// Registers a caller that waits for a flush. Returns the groups in which a write may block an earlier
+    /// acknowledged value.
     pub(crate) fn flush(self: &Arc<Waiting>) -> (Flushing, Vec<Arc<Cached>>) {
         self.flushing.fetch_add(1, Ordering::SeqCst);
         (Flushing(Arc::clone(self)), self.holding.lock().clone())

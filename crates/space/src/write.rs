@@ -34,15 +34,15 @@ const AT_ONCE: usize = 8;
 pub(crate) struct Target {
     pub(crate) key: GroupKey,
     pub(crate) column: u8,
-    /// In the group.
+    /// The units of the run, as indexes in the group.
     pub(crate) units: Range<usize>,
 }
 
 /// Why a run cannot begin now.
 pub(crate) enum Blocked {
-    /// Its row has no slabs, or they have no blocks.
+    /// The row has no slabs, or they have no blocks.
     Row,
-    /// Its table is not in memory.
+    /// The table is not in memory.
     Table(BoxFuture<Result<Arc<Cached>, SpaceError>>),
     /// A unit is undecided between old and new.
     Open(Arc<Cached>, usize),
@@ -50,7 +50,7 @@ pub(crate) enum Blocked {
     Issued(u64),
     /// The region is not active.
     Region(SetKey, u64),
-    /// A caller waits for a flush of a value there.
+    /// A caller waits for a flush of a value in the group.
     Flush,
     /// A disk has to be reopened.
     Disk(Member),
@@ -72,7 +72,7 @@ pub(crate) enum What {
 /// The units that a run has written, and the table of their group.
 type WrittenRun = (Arc<Cached>, Range<usize>);
 
-/// The members that are written.
+/// The members that are written, each with its port.
 pub(crate) type Members = SmallVec<[(Member, Arc<Port>); 3]>;
 
 /// The right to write the units of a run.
@@ -81,20 +81,20 @@ pub(crate) struct Right {
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
-/// A run that was begun: its units are in flight.
+/// A run whose write has begun: its units are in flight.
 pub(crate) struct Begun {
     pub(crate) cached: Arc<Cached>,
     pub(crate) seen: Seen<SpaceView>,
     pub(crate) birth: u32,
     pub(crate) members: Members,
-    /// All complete members are among them.
+    /// Whether all complete members are among them.
     pub(crate) is_whole: bool,
     pub(crate) overwrite: Option<Overwrite>,
     pub(crate) _holding: Option<Holding>,
 }
 
 impl Target {
-    /// The target of only one of its units.
+    /// The target for a single unit of this one.
     pub(crate) fn only(&self, unit: usize) -> Target {
         Target { units: unit..unit + 1, ..self.clone() }
     }
@@ -104,27 +104,27 @@ impl Target {
         Target { key, column: at.column, units: first..first + (length / UNIT) as usize }
     }
 
-    /// The first unit, from the beginning of the column.
+    /// The number of the first unit, from the beginning of the column.
     pub(crate) fn first(&self) -> u32 {
         self.key.group * pool_seam::GROUP_UNITS as u32 + self.units.start as u32
     }
 
-    /// The address of one of its units; for a parity that of the stripe's first unit.
+    /// The address of one of its units; for a parity, the address of the stripe's first unit.
     pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
         let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
         let column = if self.column < view.record.columns { self.column } else { 0 };
         layout(view).address(Spot { row: self.key.row, column, offset })
     }
 
-    /// Bytes from the beginning of the group's data.
+    /// The byte offset from the beginning of the group's data.
     pub(crate) fn offset(&self) -> u64 {
         self.units.start as u64 * UNIT
     }
 }
 
 impl Space {
-    /// Writes whole units at `address`. After success reads return them; they are durable after a flush, or with
-    /// `through` on return. After an error each unit is old or new.
+    /// Writes whole units at `address`. After success reads return them. They are durable after a flush, or on return
+    /// with `through`. After an error each unit has its old or its new contents.
     ///
     /// # Panics
     /// If the range is not whole units.
@@ -208,7 +208,7 @@ impl Inner {
             groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
             disk = disk.or(set.disks.first().copied());
             self.flush_groups(Some(&groups), set).await?;
-            // The record does not include it if a slab has begun to move to a disk that is not in the flush set.
+            // The record lacks the value if a slab has begun to move to a disk that is not in the flush set.
             if !written.iter().any(waits) {
                 break;
             }
@@ -229,7 +229,7 @@ impl Inner {
         self.write_locked(target, right, src).await
     }
 
-    /// Begins a run if it needs to wait for nothing but its disks.
+    /// Begins a run if it can begin without waiting for anything but its disks.
     fn begin_at_once(self: &Arc<Inner>, target: Target, permit: OwnedSemaphorePermit) -> Option<Change> {
         if !self.lease.holds() {
             return None;
@@ -273,7 +273,7 @@ impl Inner {
         // A snapshot keeps the region active while this exists.
         let mut _wanted = None;
         loop {
-            // Checked with the permit: a shrink of the space waits for all of them.
+            // Checked while holding a permit: a shrink of the space waits for all permits.
             self.check_target(&self.view.get().value, &target)?;
             self.lease.hold().wait().await?;
             let not_yet = match self.begin(&target, What::New) {
@@ -286,7 +286,7 @@ impl Inner {
             };
             match not_yet {
                 Blocked::Row => {
-                    // The allocation may take long.
+                    // Released because the allocation may take long.
                     drop(right);
                     self.allocate_for(&target).await?;
                     right = self.right(&target).await?;
@@ -347,7 +347,7 @@ impl Inner {
         let mut members = Members::new();
         for member in &route.members {
             let Some(of) = member.membership else { continue };
-            // Without a port the disk must be reopened; or the view is stale, also for the other disks.
+            // Without a port the disk must be reopened, or the view is stale, perhaps for the other disks too.
             let port = self.ports.get(member.disk, of).ok_or(Blocked::Disk(*member))?;
             members.push((*member, port));
         }
@@ -359,8 +359,8 @@ impl Inner {
     }
 }
 
-/// The strictest way in which these units may be written; or else what must come first: a record to be declared
-/// confirmed, or the decision of a unit.
+/// The strictest way in which these units may be written. Otherwise returns what must happen first: a record must be
+/// declared confirmed, or a unit decided.
 fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Option<u64>, usize)> {
     let mut strictest = InPlace::Empty;
     for unit in units {

@@ -15,8 +15,8 @@ pub struct ContentId {
     pub space: SpaceId,
     /// The generation with which the row was allocated.
     pub birth: u32,
-    /// The content in its row: the column, of simple, mirrored and coded rows alike. So columns of a mirrored row,
-    /// each with a set of its own, have different contents here.
+    /// The column in its row, for simple, mirrored and coded rows. So the columns of a mirrored row, each with a set
+    /// of its own, have different contents here.
     pub content: u8,
 }
 
@@ -67,7 +67,7 @@ impl ContentId {
     }
 }
 
-/// Units of a column are numbered with so many bits.
+/// The number of bits in the number of a unit of a column.
 const UNIT_BITS: u32 = 18;
 
 /// The finaliser of MurmurHash3 for 32 bits, which is a bijection.

@@ -29,7 +29,7 @@ prop_compose! {
     }
 }
 
-/// Of a two-way mirror.
+/// A block of a two-way mirror.
 fn mirror() -> ChecksumBlock {
     let mut written = Units([0x1ff, 0, 0, 0, 0, 0, 0, 0]);
     written.set(511, true);

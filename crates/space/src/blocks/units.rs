@@ -13,10 +13,10 @@ const WORDS: usize = GROUP_UNITS as usize / 64;
 pub struct Units(pub [u64; WORDS]);
 
 impl Units {
-    /// None of them.
+    /// The empty set.
     pub const NONE: Units = Units([0; WORDS]);
 
-    /// All of them.
+    /// The set of all units.
     pub const ALL: Units = Units([u64::MAX; WORDS]);
 
     /// Whether a unit, 0 to 511, is in the set.
@@ -30,7 +30,7 @@ impl Units {
         if to { *word |= bit } else { *word &= !bit }
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         *self == Units::NONE
     }
@@ -65,7 +65,7 @@ impl Units {
 impl BitOr for Units {
     type Output = Units;
 
-    /// The units of either.
+    /// The union of two sets.
     fn bitor(self, other: Units) -> Units {
         Units(std::array::from_fn(|word| self.0[word] | other.0[word]))
     }

@@ -31,7 +31,7 @@ fn bytes() -> usize {
     table(key(0)).bytes()
 }
 
-/// Of a table with a unit that waits.
+/// The bytes of a table with a unit that waits.
 fn dirty_bytes() -> usize {
     let mut table = table(key(0));
     change(&mut table);
@@ -48,7 +48,7 @@ fn write(cache: &Cache<Away>, cached: &Cached) {
     cache.update(cached, change);
 }
 
-/// Its memory is the same whatever the unit was before.
+/// A change that takes the same memory whatever the unit was before.
 fn change(table: &mut Table) {
     table.set(0, smallvec![Value::Unwritten]);
 }
@@ -61,7 +61,7 @@ fn confirm(table: &mut Table) {
     table.advance(record, record);
 }
 
-/// A checkpoint of the table.
+/// Makes a table clean, like a checkpoint.
 fn clean(cache: &Cache<Away>, cached: &Cached) {
     cache.update(cached, |table| {
         confirm(table);
@@ -80,7 +80,7 @@ fn present(cache: &Cache<Away>) -> Vec<GroupKey> {
 /// The model of a cache, for groups of one shard.
 struct Model {
     room: usize,
-    /// The least recently used first; whether it is dirty.
+    /// The tables, the least recently used first, each with whether it is dirty.
     tables: Vec<(GroupKey, bool)>,
     held: BTreeMap<GroupKey, Arc<Cached>>,
 }
@@ -96,7 +96,7 @@ impl Model {
         self.tables.iter().map(|(_, is_dirty)| if *is_dirty { dirty_bytes() } else { bytes() }).sum()
     }
 
-    /// `key` was loaded: it is held by the caller still.
+    /// Evicts after `key` was loaded; the caller still holds `key`.
     fn evict(&mut self, key: GroupKey) {
         while self.bytes() > self.room * bytes() {
             let is_idle = |(k, dirty): &(GroupKey, bool)| *k != key && !dirty && !self.held.contains_key(k);
@@ -257,7 +257,7 @@ async fn a_load_that_fails_is_tried_again() {
     assert_eq!(budget.used(), bytes());
 }
 
-/// A table that can only be read serves readers; a caller that needs a complete one gets that, also while the other is
+/// A partial table serves readers. A caller that needs a whole one gets a whole one, even while the partial one is
 /// being loaded.
 #[tokio::test]
 async fn a_whole_table_takes_the_place_of_another() {
@@ -271,7 +271,7 @@ async fn a_whole_table_takes_the_place_of_another() {
     let whole = get(&cache, key(1)).await;
     assert_eq!((whole.source(), budget.used()), (Source::All, bytes()));
     assert!(matches!(any(key(1)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &whole)));
-    // One that is held is not found any more.
+    // The partial table, which is still held, is no longer found.
     write(&cache, &whole);
     assert_eq!((read.look(|table| table.value(0, 0)), budget.used()), (Value::Unwritten, dirty_bytes()));
     let (reading, whole) = tokio::join!(any(key(2)).wait(), get(&cache, key(2)));

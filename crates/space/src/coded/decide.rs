@@ -1,4 +1,4 @@
-//! Decides which of its values a stripe has: rule 5 of `docs/0004-spaces.md` ("Coded").
+//! Decides which of its candidate values a stripe has: rule 5 of `docs/0004-spaces.md` ("Coded").
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ use crate::table::{Value, Values};
 use crate::view::{Member, Route};
 use crate::write::{Target, unavailable};
 
-/// A stripe as the disks have it.
+/// A stripe as read from the disks.
 struct Stripe<'a> {
     code: Code,
-    /// Of the content 0.
+    /// The identity of content 0.
     of: ContentId,
     /// The unit, as in [`Target::first`].
     unit: u32,
-    /// By content: the complete copies that could be read, with their bytes; `None` after a medium error.
+    /// The complete copies that could be read, by content, with their bytes; `None` after a medium error.
     found: Vec<Vec<(&'a Member, Option<IoBuf>)>>,
-    /// How many complete copies each content has.
+    /// The number of complete copies of each content.
     counting: Vec<usize>,
-    /// What copies that are not complete have (rule 21).
+    /// Units of copies that are not complete (rule 21).
     stale: Columns,
     zeros: IoBuf,
 }
 
-/// A value of a stripe, the bytes of it that were found, and their contents as bits.
+/// A candidate value of a stripe, the bytes found for it, and the contents that these bytes cover (bits).
 struct Chosen {
     values: Values,
     bytes: Vec<Option<IoBuf>>,
@@ -50,7 +50,7 @@ impl Stripe<'_> {
         ContentId { content: content as u8, ..self.of }.checksum(self.unit, bytes)
     }
 
-    /// The bytes of a content with this value.
+    /// The bytes of a content that match this value; `None` if no copy has them.
     fn bytes_of(&self, content: usize, value: &Value) -> Option<IoBuf> {
         match *value {
             value if value.is_zeros() => Some(self.zeros.clone()),
@@ -69,8 +69,8 @@ impl Stripe<'_> {
         Chosen { values: values.clone(), bytes, have }
     }
 
-    /// The first candidate that the columns give. An older one that is unwritten needs a column that was read: nothing
-    /// else shows that a newer one is not there.
+    /// The first candidate that can be recovered from the columns. An older candidate that is unwritten is chosen
+    /// only if a column was read: nothing else proves that no newer one is on the disks.
     fn choose(&self, candidates: &[Values]) -> Option<Chosen> {
         let is_read = self.found.iter().flatten().any(|(_, bytes)| bytes.is_some());
         candidates.iter().enumerate().find_map(|(which, values)| {
@@ -81,7 +81,7 @@ impl Stripe<'_> {
         })
     }
 
-    /// Single columns of a lost stripe that were found again.
+    /// A lost stripe of which single columns were found again; `None` if none was.
     fn restored(&self, values: &Values) -> Option<Chosen> {
         let chosen = self.with(values);
         let is_restored =
@@ -89,7 +89,7 @@ impl Stripe<'_> {
         (0..self.code.data()).any(is_restored).then_some(chosen)
     }
 
-    /// Whether the data has the checksums that its values had, as far as they are known.
+    /// Whether the bytes of the data columns match the known checksums of the candidate.
     fn is_newest(&self, chosen: &Chosen) -> bool {
         (0..self.code.data()).all(|content| match (chosen.values[content], &chosen.bytes[content]) {
             (Value::Written(wanted) | Value::Lost(wanted), Some(bytes)) => self.sum(content, bytes) == wanted,
@@ -103,8 +103,9 @@ fn is_unwritten(values: &Values) -> bool {
 }
 
 impl Inner {
-    /// The newest value of a stripe that can be recovered from its columns. Of a lost one (rule 21), also single columns
-    /// are restored. Returns whether the decision has to be confirmed. The caller has its exclusive lock.
+    /// Decides the newest value of a stripe that can be recovered from its columns. Of a lost stripe (rule 21),
+    /// single columns are restored, too. Returns whether the decision has to be confirmed. The caller has the
+    /// stripe's exclusive lock.
     pub(crate) async fn decide_stripe(
         self: &Arc<Inner>,
         target: &Target,
@@ -193,7 +194,8 @@ impl Inner {
         Ok(Some(stripe))
     }
 
-    /// The values of a stripe that cannot be recovered: columns with the right checksum stay valid, the others are lost.
+    /// The values of a stripe that cannot be recovered: columns with the right checksum stay valid, the others are
+    /// lost.
     fn lose_columns(&self, target: &Target, at: &Route, stripe: &Stripe<'_>, newest: &Values) -> Values {
         let mut values = newest.clone();
         for (content, value) in values.iter_mut().enumerate() {
@@ -208,8 +210,7 @@ impl Inner {
         values
     }
 
-    /// What has to be written so that all columns have the chosen bytes, and the new values. Reports copies that
-    /// differ.
+    /// The bytes to write so that all columns have the chosen value, and the new values. Reports copies that differ.
     fn differences(
         &self,
         target: &Target,

@@ -1,5 +1,5 @@
-//! Parities that the log has no payload of, because they follow from the other payload of their stripe. (A write of whole
-//! stripes needs a fifth less of the log with 4 + 1 columns.)
+//! Parities that the log stores no payload for, because they can be computed from the other payload of their stripe.
+//! (With 4 + 1 columns, a write of whole stripes needs a fifth less of the log.)
 
 use arena::{IoBuf, Pages, Sg};
 use pool_seam::UNIT;
@@ -8,7 +8,8 @@ use pool_seam::code::Code;
 use super::{bits, unit_of_content};
 use crate::table::{Table, Value, Values};
 
-/// The parities, as bits, that a payload of these contents implies: all data that they cover is in it, or zeros.
+/// The parities (bits) that a payload of these contents implies: all data that they cover is in the payload, or
+/// zeros.
 pub(super) fn implied(code: Code, values: &Values, contents: u32) -> u32 {
     let is_new = |c: usize| contents & 1 << c != 0;
     let follows = |parity: &usize| {

@@ -1,5 +1,5 @@
-//! Writes stripes that are in a record in place: the call that changed them does so, or the next that uses them, or a
-//! checkpoint.
+//! Writes stripes in place whose changes are in a record. The call that changed them does this; if it fails, the next
+//! call that uses them, or a checkpoint.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::table::Table;
 use crate::view::route;
 use crate::write::{Blocked, Target, What};
 
-/// See [`Failed`].
+/// The failures in one pass after which a row is skipped: see [`Failed`].
 const FAILURES_MAX: u32 = 8;
 
 /// Counts the stripes of each row that could not be put in place in one pass. After [`FAILURES_MAX`] the row's other
@@ -35,8 +35,8 @@ impl Failed {
     }
 }
 
-/// The first run of stripes that are in a record and not in place, with payload of the same columns. Returns the units,
-/// the columns as bits, and the payload of each stripe.
+/// The first run of stripes that are in a record and not in place, whose payload has the same columns. Returns the
+/// units, the columns as bits, and the payload of each stripe.
 fn first_unplaced(
     code: Code,
     table: &Table,
@@ -59,11 +59,11 @@ impl Inner {
         target: &Target,
         cached: &Arc<Cached>,
     ) -> Result<(), SpaceError> {
-        // A unit that waits for its record (rule 3): the call that changed it may have ended with an error.
+        // The call that changed such a unit may have ended with an error before the unit's record (rule 3).
         let only_waits = |table: &Table, unit| table.waits(unit) && table.redo(unit).is_some();
         loop {
-            // First: the record may need room, and the checkpoint that makes room cannot place the stripes that this
-            // call has locked.
+            // Recorded units first: the other units' record may need room, and the checkpoint that makes room cannot
+            // place the stripes that this call has locked.
             self.place_recorded(target, cached).await?;
             if !self.look(cached, |table| target.units.clone().any(|unit| only_waits(table, unit))) {
                 return Ok(());
@@ -72,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// The same for units that are in a record; does not wait for a record.
+    /// [`Inner::place`] for the units that are in a record; does not wait for a record.
     async fn place_recorded(
         self: &Arc<Inner>,
         target: &Target,
@@ -96,7 +96,7 @@ impl Inner {
         }
     }
 
-    /// One try to write stripes in place.
+    /// Tries once to write stripes in place.
     async fn try_place(self: &Arc<Inner>, target: Target, stripes: Stripes) -> Result<(), SpaceError> {
         self.lease.hold().wait().await?;
         match self.begin(&target, What::Decision) {
@@ -107,8 +107,8 @@ impl Inner {
             Err(Blocked::Table(load)) => drop(load.await?),
             Err(Blocked::Disk(member)) => drop(self.port(&member).await?),
             Err(Blocked::Unavailable(error)) => return Err(error),
-            // A pending flush: it waits only for values in no record, so not for this call. (The slabs of these stripes
-            // always have blocks.)
+            // A flush is pending, which waits only for values that are in no record, so not for this call. (The slabs
+            // of these stripes always have blocks.)
             Err(_) => self.env.sleep(RETRY).await,
         }
         Ok(())
@@ -136,9 +136,9 @@ impl Inner {
         Ok(())
     }
 
-    /// The same for those stripes that are not locked; the snapshot carries the others. Waits for no lock: a holder may
-    /// wait for `placing`, or for a lock whose holder does. Returns the number of stripes placed since the space was
-    /// opened.
+    /// Places the stripes that are not locked; the snapshot carries the others. Waits for no lock: its holder may
+    /// wait for `placing`, or for a lock whose holder waits for `placing`. Returns the number of stripes placed since
+    /// the space was opened.
     pub(crate) async fn place_unlocked(self: &Arc<Inner>) -> Result<u64, SpaceError> {
         let mut failed = Failed::default();
         loop {

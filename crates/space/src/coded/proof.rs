@@ -1,5 +1,5 @@
-//! Stale copies of contents whose newest checksum is unknown, because their disk has left before its block was written:
-//! the other columns of the stripe show whether the copy is the newest (rule 21).
+//! Stale copies of contents whose newest checksum is unknown, because their disk was removed before its block was
+//! written. The other columns of the stripe prove whether such a copy is the newest (rule 21).
 
 use arena::IoBuf;
 use pool_seam::UNIT;
@@ -15,8 +15,8 @@ use crate::view::{Member, Route};
 use crate::write::Target;
 
 impl Inner {
-    /// Adds missing units that stale copies have, and of which the stripe shows that they are the newest. All complete
-    /// copies were read. `false`: a disk was removed meanwhile.
+    /// Adds missing units of stale copies if the stripe proves that they are the newest. All complete copies were
+    /// read before. Returns `false` if a disk was removed meanwhile.
     pub(super) async fn read_unknown(
         &self,
         target: &Target,
@@ -59,8 +59,8 @@ impl Inner {
     }
 }
 
-/// Whether a unit of a content is right: with it, and only with it, another missing unit can be recovered, and that has
-/// the right checksum. A single wrong unit always gives another one that is wrong, too.
+/// Whether a unit of a content is right: another missing unit can be recovered with it, but not without it, and has
+/// the right checksum. With a single wrong unit the recovered unit is always wrong, too.
 fn is_proven(
     code: Code,
     stripe: &[Option<IoBuf>],

@@ -1,10 +1,10 @@
 //! Limits the units of stripes that are only in the log, not in place: a snapshot must have room to carry them.
 //!
 //! Invariants:
-//! 1. A change of stripes has permits for its units from before a record has them until they are in place. If placing
-//!    them fails, they keep the permits: these are *stuck* until fewer units are unplaced ([`Unplaced::count`]).
-//! 2. No call waits for a permit that is stuck. Changes of the rows with such stripes are refused when more than half
-//!    of the permits could be stuck after them; changes of other rows continue.
+//! 1. A change of stripes holds permits for its units from before a record has them until they are in place. If
+//!    placing them fails, their permits are *stuck* until fewer units are unplaced ([`Unplaced::count`]).
+//! 2. No call waits for stuck permits. Changes of rows with such stripes are refused if more than half of the permits
+//!    could be stuck after them; changes of other rows only if too few permits are left.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,8 +50,8 @@ impl Unplaced {
         self.permits.add_permits(units);
     }
 
-    /// Waits for permits for so many units of a row, at most for all. If too many are stuck, fails with the error of
-    /// their placing.
+    /// Waits for permits for this many units of a row, at most for all permits. If too many are stuck, fails with the
+    /// error of their placing.
     pub(crate) async fn acquire(
         &self,
         row: RowNumber,
@@ -80,7 +80,7 @@ impl Unplaced {
         of_row.or_else(any).cloned()
     }
 
-    /// Units of a row, with these permits, could not be put in place.
+    /// Marks the permits of these units as stuck: the units could not be put in place.
     pub(crate) fn failed(&self, row: RowNumber, permits: SemaphorePermit<'_>, why: &SpaceError) {
         let mut stuck = self.stuck.lock();
         stuck.permits += permits.num_permits();
@@ -95,7 +95,8 @@ impl Unplaced {
         self.stuck.lock().permits > 0
     }
 
-    /// Releases stuck permits: at most so many units are unplaced, including those of changes in progress.
+    /// Releases the stuck permits above `units`: the number of unplaced units, including those of changes in
+    /// progress, is at most that.
     pub(crate) fn count(&self, units: usize) {
         let mut stuck = self.stuck.lock();
         let free = stuck.permits.saturating_sub(units);

@@ -23,7 +23,7 @@ use crate::table::{InPlace, Table, Value, Values};
 use crate::view::{GroupKey, Route, route};
 use crate::write::{Blocked, Right, Target, What};
 
-/// New bytes of some columns of stripes, all of the same units; a column without bytes is discarded.
+/// New bytes of some columns of stripes, all for the same units; a column without bytes is discarded.
 #[derive(Clone)]
 pub(crate) struct NewColumns {
     pub(crate) key: GroupKey,
@@ -34,17 +34,17 @@ pub(crate) struct NewColumns {
 /// The new state of stripes.
 struct Planned {
     parts: Parts,
-    /// By unit.
+    /// The values of each unit.
     values: Vec<Values>,
 }
 
 /// New units, by content and stripe.
 type Parts = Vec<Option<Vec<IoBuf>>>;
 
-/// A run of a column, and its bytes; none: it is discarded.
+/// A run of a column, and its bytes; `None`: the run is discarded.
 pub(crate) type ColumnRun = (Target, Option<Sg>);
 
-/// The new units of a column, by stripe; none: they are discarded.
+/// The new units of a column, by stripe; `None`: they are discarded.
 type Source = (u8, Option<Vec<IoBuf>>);
 
 /// Splits runs of columns into pieces in which all columns have the same units.
@@ -84,7 +84,7 @@ impl NewColumns {
         Target { key: self.key, column: self.columns[0].0, units: self.units.clone() }
     }
 
-    /// The columns, by bit.
+    /// The columns with new bytes, or to discard, as bits.
     fn changed(&self) -> u32 {
         bits(self.columns.iter().map(|(column, _)| usize::from(*column)))
     }
@@ -178,8 +178,8 @@ impl Inner {
             let is_zeros = |unit| self.look(cached, |table| table.value(*parity, unit).is_zeros());
             new.units.clone().any(is_zeros)
         };
-        // When a stripe is written for the first time, also the parities of local groups without a new column: they are
-        // zeros.
+        // When a stripe is written for the first time, parities of local groups without a new column are written too:
+        // they are zeros.
         let parities = code.parities_of(changed) | bits((code.data()..code.columns()).filter(lacks_some));
         let others = all_data & !changed;
         // Chooses the method that reads fewer columns.
@@ -190,7 +190,8 @@ impl Inner {
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
         let mut old: Columns = vec![vec![None; count]; code.columns()];
-        // Stripes whose values are in no record may be written in place again, but may already have columns.
+        // Stripes whose values are in no record may be written in place again, although their columns may be written
+        // already.
         let is_empty_before = !(0..code.columns()).any(is_written);
         if !is_empty_before {
             match self.columns(target, at, cached, first).await? {
@@ -244,7 +245,7 @@ impl Inner {
                     return Err(error);
                 }
                 values[parity] = match &bytes {
-                    // A parity is written where a data column is.
+                    // The parity of a stripe without data is unwritten, too.
                     _ if is_empty => Value::Unwritten,
                     Some(bytes) => Value::Written(of(parity).checksum(first_unit, bytes)),
                     // The old parity is unknown: it is computed when its last lost unit is written.
@@ -321,7 +322,7 @@ fn redo(code: Code, table: &mut Table, unit: usize, at: usize, parts: &Parts, va
     table.set_redo(unit, values, contents, payload);
 }
 
-/// The contents (bits) of which the log gets new units: those that are not implied. The bytes of a lost parity are
+/// The contents (bits) whose new units go to the log: those that are not implied. The bytes of a lost parity are
 /// undefined.
 fn payload_of(code: Code, parts: &Parts, values: &Values) -> u32 {
     let is_new = |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
@@ -329,8 +330,8 @@ fn payload_of(code: Code, parts: &Parts, values: &Values) -> u32 {
     new & !implied(code, values, new)
 }
 
-/// The error if disks with missing units of these contents (bits) are absent: with the old parity, they may be all that
-/// is needed to recover these units.
+/// Returns an error if disks with missing units of these contents (bits) are absent: these units, with the old
+/// parity, may be all that can recover the others.
 fn absent(
     target: &Target,
     at: &Route,

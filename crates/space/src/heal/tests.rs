@@ -22,7 +22,7 @@ fn content(disk: u16, byte: Option<u8>) -> Content {
     (member, byte.map(|byte| IoBuf::from(vec![byte])))
 }
 
-/// The chosen byte, or the value; the checksum of a byte is the byte itself.
+/// The chosen byte, or the chosen value; the checksum of a byte is the byte itself.
 fn chosen(candidates: &[Value], contents: &[Content], may_be_strange: bool) -> Option<Result<u8, Value>> {
     let candidates: Vec<Values> = candidates.iter().map(|value| smallvec![*value]).collect();
     choose(&candidates, &[FORMER], contents, may_be_strange, |bytes| bytes[0].into()).map(|decision| {

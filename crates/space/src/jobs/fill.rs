@@ -59,9 +59,9 @@ impl Drop for Claim {
     }
 }
 
-/// The outcome of a piece.
+/// The outcome of filling a piece.
 enum Filled {
-    /// Filled, through this port.
+    /// The region is filled, through this port.
     Yes(Arc<Port>),
     /// The copy does not exist any more, or is complete.
     Gone,
@@ -77,7 +77,7 @@ impl Job {
         self.inner.settle_restored().await
     }
 
-    /// Fills as many of the wanted pieces as may run now. `false`: none is left, or the job ends.
+    /// Fills as many of the wanted pieces as may run now. Returns `false` if no piece is left, or the job must end.
     pub(super) async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
         let left: BTreeSet<_> = self.left.keys().copied().collect();
         let is_wanted = |piece: &Piece| is_wanted(piece) && !left.contains(&(piece.row, piece.index));
@@ -119,7 +119,7 @@ impl Inner {
         missing(&self.view.get().value).filter(is_wanted).take(count).collect()
     }
 
-    /// The same for those that no job is filling.
+    /// Claims the first `count` wanted pieces that no other job is filling.
     fn claim(self: &Arc<Inner>, count: usize, is_wanted: impl Fn(&Piece) -> bool) -> Claim {
         let mut filling = self.filling.lock();
         let pieces = self.missing(count, |piece| is_wanted(piece) && !filling.contains(&piece.note()));
@@ -193,7 +193,7 @@ impl Inner {
                 continue;
             }
             if !is_restored {
-                // The copy that is filled may have units that are lost elsewhere.
+                // The copy that is being filled may have units that are lost elsewhere.
                 self.restore(&target, &cached).await?;
                 is_restored = true;
                 continue;
@@ -201,7 +201,7 @@ impl Inner {
             let wanted: Units = self.look(&cached, |table| {
                 let has = |unit: &usize| match table.value(content, *unit) {
                     Value::Written(_) | Value::Unknown { written: true } => true,
-                    // Decided by the row's code, not by its bytes.
+                    // The row's code determines it, not the copy's bytes.
                     Value::Unwritten | Value::Unknown { written: false } => false,
                     Value::Lost(_) | Value::LostWithoutSum => false,
                 };
@@ -250,8 +250,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Learns the checksums of a content whose block is damaged or on an absent disk from its units' bytes; units
-    /// without bytes stay unknown.
+    /// Computes unknown checksums of a content from the units' bytes, because its block is damaged or on an absent
+    /// disk. Units without bytes stay unknown.
     pub(super) fn learn<'a>(
         &self,
         target: &Target,

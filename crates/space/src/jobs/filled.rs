@@ -38,7 +38,7 @@ impl Inner {
             let all = std::mem::take(&mut *self.to_flush.lock());
             self.flush_all_filled(all).await;
         }
-        // If the task that took them ended early, they are still stale, and found again.
+        // If the task that took the regions ended early, they are still stale, and found again.
         flushed.await.unwrap_or(Ok(Vec::new()))
     }
 
@@ -78,7 +78,7 @@ impl Inner {
         }
     }
 
-    /// `false`: the disk was removed.
+    /// Writes the disk's mark after a fill. Returns `false` if the disk was removed.
     async fn mark_filled(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
         let Err(error) = self.mark_again(port).await else { return Ok(true) };
         self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
@@ -91,9 +91,9 @@ impl Inner {
             return Ok(());
         }
         let mut done = self.flush_filled(filled).await?;
-        // Not under the lock of checkpoints: this may wait for room, which a checkpoint makes.
+        // Without the lock of checkpoints: this may wait for room, which a checkpoint makes.
         if self.has_discards(&done) {
-            // Discarded units are not filled. If a crash lost the discard, the copy would lack the value before it.
+            // Discarded units are not filled: if a crash lost the discard, the copy would lack the former value.
             self.flush_groups(None, FlushSet::everything()).await?;
         } else {
             self.log().durable().await?;
@@ -130,8 +130,7 @@ impl Inner {
                 return Ok(());
             }
             if self.view.get().value.version == view.version {
-                // No other disk has the region any more. The checksums show that this one does not have the newest
-                // data.
+                // No other disk has the region any more. The checksums detect that this disk lacks the newest data.
                 return Ok(());
             }
         }

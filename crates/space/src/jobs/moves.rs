@@ -1,5 +1,5 @@
-//! Moves slabs: to another place in the metadata first, then the target is filled like any stale copy, and at last the old
-//! slab is freed. `docs/0004-spaces.md`, rule 17 for replicas of the log and rule 18 for other slabs.
+//! Moves slabs: the metadata gets the new place, the target is filled like any stale copy, and then the old slab is
+//! freed. `docs/0004-spaces.md`, rule 17 for replicas of the log and rule 18 for other slabs.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Job {
         Ok(())
     }
 
-    /// `false`: it could not be moved.
+    /// Moves a slab. Returns `false` if it could not be moved, and `left` does not have the reason yet.
     async fn move_slab(
         &mut self,
         row: RowNumber,
@@ -52,8 +52,8 @@ impl Job {
         Ok(false)
     }
 
-    /// Begins a move, or finds it begun. Returns the birth of the row; or, if nothing is left to do, whether that is
-    /// right or noted in `left`.
+    /// Begins a move, or finds that it has begun, and returns the birth of the row. If there is nothing to do,
+    /// returns whether the slab needs no entry in `left`, or has one.
     async fn begin_move(
         &mut self,
         row: RowNumber,
@@ -74,7 +74,7 @@ impl Job {
         };
         let birth = record.birth;
         if before != Some(birth) {
-            // It has other slabs now.
+            // The row was reallocated: it has other slabs.
             return Ok(ControlFlow::Break(false));
         }
         match record.moving() {
@@ -118,8 +118,8 @@ impl Job {
         }
     }
 
-    /// Waits until a move of a replica of the log ends. The owner carries it out like the join of any replica, also
-    /// without this job: the old replica is kept until the new one is complete.
+    /// Waits until a move of a replica of the log ends. The owner carries out the move even without this job, like
+    /// the join of any replica: the old replica is kept until the new one is complete.
     async fn replica_moves(&mut self, index: u8) -> Result<bool, SpaceError> {
         let moving = || self.inner.view.get().value.log_row().and_then(Row::moving);
         let Some(generation) = moving().map(|moving| moving.copy.generation) else { return Ok(false) };
@@ -140,7 +140,7 @@ impl Job {
 
 impl Inner {
     /// Commits an operation that may free slabs of a row, while no write or checkpoint of the row is in progress.
-    /// `false`: `may` refuses it then, or it conflicts with the metadata.
+    /// Returns `false` if `may` refuses it, or it conflicts with the metadata.
     pub(super) async fn commit_alone(
         self: &Arc<Inner>,
         row: RowNumber,
@@ -159,8 +159,8 @@ impl Inner {
         }
     }
 
-    /// The locks of all groups of a row; `None` if the log becomes full meanwhile: the holders may wait for room, which
-    /// only a checkpoint makes.
+    /// Takes the locks of all groups of a row. Returns `None` if the log becomes full meanwhile: the holders may wait
+    /// for room, which only a checkpoint makes.
     async fn lock_row(&self, row: RowNumber) -> Option<Vec<RangeLock>> {
         let mut full = std::pin::pin!(self.log().full());
         let mut locks = Vec::new();

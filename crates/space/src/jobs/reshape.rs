@@ -14,8 +14,8 @@ impl Job {
     /// Changes all rows to the space's current resiliency, and fills stale regions on present disks.
     pub(super) async fn reshape(&mut self) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
-        // The log first; then from the last row backwards, because the metadata searches for the next one from the
-        // first on.
+        // The log first, then from the last row backwards, because the metadata searches from the first row for the
+        // next one to reshape.
         let former = view.record.rows.iter().filter(|(_, row)| row.shape == Shape::Former);
         let mut rows: Vec<RowNumber> = former.map(|(row, _)| *row).collect();
         while let Some(row) = rows.pop() {
@@ -64,7 +64,7 @@ impl Inner {
                 let now = view.record.rows.get(&row).map_or(slabs, |row| row.slabs.len());
                 Ok(Ok(slabs.saturating_sub(now) as u64 * view.slab_bytes))
             }
-            // It was freed meanwhile, or is complete.
+            // The row was freed meanwhile, or has its new shape.
             Ok(false) if former(&view, row).is_none_or(|row| row.birth != birth) => Ok(Ok(0)),
             Ok(false) => Ok(Err(Stays::Shape)),
             Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
@@ -74,8 +74,8 @@ impl Inner {
 }
 
 impl Inner {
-    /// Decides all undecided units of a row while all of its copies are present: one of them may have been rolled back
-    /// (rule 9). `false`: disks are absent.
+    /// Decides all undecided units of a row while all of its copies are present: one of them may have been rolled
+    /// back (rule 9). Returns `false` if disks are absent.
     async fn resolve_row(self: &Arc<Inner>, row: RowNumber) -> Result<bool, SpaceError> {
         let is_of_row = |piece: &OpenPiece| piece.groups.iter().any(|key| key.row == row);
         for piece in self.to_resolve().iter().filter(|piece| is_of_row(piece)) {

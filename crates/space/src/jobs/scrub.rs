@@ -21,8 +21,8 @@ use crate::table::Value;
 use crate::view::{GroupKey, Member, Route, route};
 use crate::write::Target;
 
-/// The number of checkpoints at the end of a scrub: each writes blocks that were damaged, or not read because their
-/// group had changes.
+/// The number of checkpoints at the end of a scrub. Each one writes blocks that were damaged, or that were not read
+/// because their group had changes.
 const TRIES: usize = 4;
 
 /// Rows after which the position is recorded.
@@ -39,7 +39,7 @@ impl Job {
     /// Reads the copies of all rows, from one on.
     pub(super) async fn scrub(&mut self, from: RowNumber) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
-        // A new row is empty, and has no blocks yet (rule 18): its former owner may have ended before it wrote them.
+        // A new row is empty, and may have no blocks (rule 18): its former owner may have ended before it wrote them.
         let rows = view.record.rows.iter().filter(|(_, record)| !record.is_new).map(|(row, _)| *row);
         let rows: Vec<RowNumber> = rows.filter(|row| *row != RowNumber::LOG).collect();
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
@@ -80,7 +80,7 @@ impl Job {
                         self.done.lost += counts.lost;
                         unread.extend((!has_read_blocks).then_some(*key));
                     }
-                    // Its newest data is on absent disks.
+                    // The row's newest data is on absent disks.
                     Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
                         self.leave([(key.row, 0)]);
                     }
@@ -90,7 +90,7 @@ impl Job {
             }
             left = rest;
         }
-        // At the end of the scrub its repairs are durable, and all blocks are right.
+        // When the scrub ends, its repairs must be durable, and all blocks right.
         for tries in 1..=TRIES {
             let (healed, is_mended) = (self.done.healed, self.inner.repair_blocks().await?);
             if healed > 0 || !unread.is_empty() {
@@ -167,8 +167,9 @@ impl Inner {
         Ok((counts, blocks.is_some()))
     }
 
-    /// Learns checksums that no block of the group has by reading their units; `false`: some units are locked. Needed
-    /// at once, without waiting for a scrub: until all are known no checkpoint can write the blocks.
+    /// Computes checksums that no block of the group has, from the units' bytes. Returns `false` if some units are
+    /// locked. Done at once, without waiting for a scrub: until all checksums are known, no checkpoint can write the
+    /// blocks.
     pub(crate) async fn learn_units(
         self: &Arc<Inner>,
         key: GroupKey,
@@ -257,7 +258,7 @@ impl Inner {
         Ok(counts)
     }
 
-    /// The same for stripes. Learns the checksums of contents whose blocks are damaged.
+    /// Scrubs stripes. Computes the checksums of contents whose blocks are damaged.
     async fn scrub_stripes(
         self: &Arc<Inner>,
         target: &Target,
@@ -280,8 +281,8 @@ impl Inner {
         Ok(counts)
     }
 
-    /// Compares the blocks of all copies with the table; returns how many are wrong. The next checkpoint rewrites them.
-    /// `None`: the group has changes to be written, and its blocks were not compared.
+    /// Compares the blocks of all copies with the table; returns how many are wrong. The next checkpoint rewrites
+    /// them. Returns `None` if the group has changes to be written, so that its blocks were not compared.
     async fn scrub_blocks(self: &Arc<Inner>, key: GroupKey) -> Result<Option<u64>, SpaceError> {
         let mut is_dirty = false;
         {

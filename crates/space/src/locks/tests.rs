@@ -21,7 +21,7 @@ fn overlapping_ones_wait_in_order() {
     assert!(locks.try_lock(GroupKey { group: 4, ..KEY }, 0..4, Mode::Exclusive).is_some());
     let mut second = lock(3..5);
     assert!(second.as_mut().now_or_never().is_none());
-    // It would be free, but the second request arrived before it.
+    // No granted lock conflicts, but the second request arrived before this one.
     let mut third = lock(2..4);
     assert!(third.as_mut().now_or_never().is_none());
     drop(first);

@@ -63,11 +63,11 @@ pub struct Record {
 /// The next step of the log's task.
 #[derive(Debug)]
 pub enum Next {
-    /// Take entries for a record of this sequence, with this flush; then call [`Core::begun`].
+    /// The caller takes entries for a record of this sequence, with this flush, and then calls [`Core::begun`].
     Take(u64, FlushSet, Room),
-    /// Wait for another event, or until this time.
+    /// The caller waits for another event, or until this time.
     Wait(Option<Moment>),
-    /// Wait until the tail has moved.
+    /// The caller waits until the tail has moved.
     Full,
 }
 
@@ -81,7 +81,7 @@ pub struct Core<W> {
     ring: Ring,
     tail: u64,
     end: Point,
-    /// Callers that wait for a durable record; below, those that also wait for a flush.
+    /// Callers that wait for a durable record; in `late`, those that also wait for a flush.
     early: Vec<W>,
     late: Vec<(W, FlushSet)>,
     /// The callers of the record for which entries are being taken, and its flush.
@@ -92,9 +92,9 @@ pub struct Core<W> {
     is_writing: bool,
     unconfirmed: VecDeque<Unconfirmed<W>>,
     confirmed: u64,
-    /// Records above this are not declared confirmed before all `doubt` entries are taken (invariant 4).
+    /// No record above this one is declared confirmed before all `doubt` entries are taken (invariant 4).
     doubted: Option<u64>,
-    /// The last confirmation stored in a durable record, and the last record with entries.
+    /// The last confirmation in a durable record; in `to_say`, the last record with entries.
     said: u64,
     to_say: u64,
     gather: Gather,
@@ -122,9 +122,9 @@ struct Unconfirmed<W> {
 /// When callers that wait for a flush may begin a record.
 #[derive(Debug)]
 struct Gather {
-    /// Until there are as many callers: those that the last flush answered, and those that waited then.
+    /// Wait for this many callers: those that the last flush answered, and those that waited then.
     callers: usize,
-    /// But until this time at most.
+    /// Wait until this time at most.
     until: Moment,
 }
 

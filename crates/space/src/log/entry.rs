@@ -78,7 +78,7 @@ pub struct FirstUnit {
 pub struct FirstStripe {
     pub row: RowNumber,
     pub birth: u32,
-    /// The unit of every column that is the stripe.
+    /// The stripe's unit number in every column.
     pub unit: u32,
 }
 
@@ -222,7 +222,7 @@ impl Change {
         }
     }
 
-    /// Content and count of the entry's first bytes.
+    /// The values of the fields content and count in the entry's first bytes.
     fn content_and_count(&self) -> (u8, usize) {
         match self {
             Change::Written { first, sums } | Change::Lost { first, sums } => (first.content, sums.len()),
@@ -362,7 +362,7 @@ fn redo(r: &mut Reader<'_>) -> Result<RedoStripe, Malformed> {
     Ok(RedoStripe { stripe: Stripe { written, known, sums }, payload })
 }
 
-/// `count` stripes. Memory is taken as their bytes are found.
+/// Reads `count` stripes. Memory is allocated only for bytes that exist.
 fn stripes<T>(
     count: u16,
     get: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,

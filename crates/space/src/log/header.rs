@@ -102,7 +102,7 @@ impl Header {
         b
     }
 
-    /// The header in a block of a replica. One of another replica or allocation is refused, too.
+    /// Decodes the header in a block of a replica. Refuses one of another replica or allocation.
     pub fn decode(block: &[u8], id: &ReplicaId) -> Result<Header, Malformed> {
         if block.len() != BLOCK {
             return Err(Malformed);
@@ -130,14 +130,14 @@ impl Header {
         if header.is_sound() && is_zeros(r.0) { Ok(header) } else { Err(Malformed) }
     }
 
-    /// The current one of the headers in a replica's two slots; `None` if neither slot has a valid one.
+    /// The current header of a replica's two slots; `None` if neither slot has a valid one.
     pub fn newest(places: [Option<Header>; 2]) -> Option<Header> {
         let [a, b] = places;
         if older(a.as_ref(), b.as_ref()) == 0 { b } else { a }
     }
 
-    /// The header after this one, with a tail at or after this one's. Segments that end before it or have no records
-    /// are dropped.
+    /// The next header, with a tail at or after this one's. Segments that end before the tail or have no records are
+    /// dropped.
     pub fn next(mut self, tail: Point) -> Header {
         let has_records = |end: u64, first: u64| end > first.max(tail.position);
         self.segments.retain(|s| s.closed.is_none_or(|closed| has_records(closed.end, s.first.position)));

@@ -43,7 +43,7 @@ pub struct Head {
     pub id: RecordId,
     /// Blocks of header and body.
     pub head_blocks: u16,
-    /// Units after them.
+    /// The number of payload units after the head.
     pub payload_units: u16,
     body_bytes: u32,
     body_crc: u32,

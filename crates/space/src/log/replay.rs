@@ -110,8 +110,9 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         Some(Read { ring_block: self.header.ring.block(from), blocks })
     }
 
-    /// Supplies the result of the oldest outstanding read of a replica; `None` if it failed. To salvage readable parts,
-    /// a caller may read smaller ranges and supply zeros for the rest. Bytes of another length count as failed.
+    /// Supplies the result of the oldest outstanding read of a replica; `None` if the read failed. To salvage
+    /// readable parts, a caller may read smaller ranges and supply zeros for the rest. Bytes of a wrong length count
+    /// as failed.
     ///
     /// # Panics
     /// If no read of the replica is outstanding.
@@ -193,8 +194,8 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
         record::verify_payload(&entries, payload, &self.hash).is_ok().then_some(entries)
     }
 
-    /// A record was found: the next one (step 2), or one after a gap (step 3). Its position does not show which:
-    /// without a loss, too, a record may begin at the start of the ring or of a segment.
+    /// A record was found: the next one (step 2), or one after a gap (step 3). Its position does not show which: even
+    /// without a loss, a record may begin at the start of the ring or of a segment.
     fn accept(&mut self, record: Replayed) {
         let to = Point { position: record.head.id.position, sequence: record.head.id.sequence };
         if to.sequence > self.after.sequence {
@@ -211,7 +212,7 @@ impl<H: Fn(&UnitPlace) -> u32> Replay<H> {
     /// If [`Replay::is_done`] is false.
     pub fn finish(mut self) -> Log {
         assert!(self.is_done(), "the ring is read up to {} of {}", self.at, self.limit());
-        // The header has the end of closed segments; their records that were not found are lost too.
+        // The header states the end of closed segments; records that were not found before it are lost too.
         let first = self.header.open().first;
         if self.after.sequence < first.sequence {
             self.findings.push(Finding::Gap { from: self.after, to: first });

@@ -158,13 +158,14 @@ struct Join {
     done: Answer<()>,
 }
 
-/// A checkpoint that was not begun yet.
+/// A checkpoint that has not begun yet.
 struct Checkpoint {
     parts: Box<dyn FnOnce((u64, u64)) -> Option<Parts> + Send>,
     done: Answer<()>,
 }
 
-/// The handle was dropped; the receiver gets the last sequence.
+/// The end of the log was requested, by `close` or by dropping the handle; the caller of `close` gets the last
+/// sequence.
 type Closing = Option<Answer<u64>>;
 
 impl SpaceLog {
@@ -217,9 +218,10 @@ impl SpaceLog {
         state.annex.records().iter().map(|(key, value)| (*key, Arc::clone(value))).collect()
     }
 
-    /// Appends a snapshot, and moves the tail to it: steps 5 and 6 of a checkpoint. `parts` is called once, between two
-    /// records, without a lock of the log, with what is confirmed and said to be ([`Progress`], which has less while no
-    /// replica is complete): its result must have at least the entries of all earlier records. The log adds annex records.
+    /// Appends a snapshot, and moves the tail to it: steps 5 and 6 of a checkpoint. `parts` is called once, between
+    /// two records, without a lock of the log. Its arguments are the confirmed sequence and the declared one;
+    /// [`Progress`] has lower ones while no replica is complete. Its result must have at least the entries of all
+    /// earlier records. The log adds annex records.
     ///
     /// Fails with [`LogError::TooLarge`], or with [`LogError::Busy`] if `parts` returns `None` or another checkpoint is
     /// waiting, before anything is appended.
@@ -294,7 +296,7 @@ impl SpaceLog {
         super::snapshot::share(self.shared.ring) / crate::log::BLOCK / 2
     }
 
-    /// Whether its task has ended, with or without an error.
+    /// Whether the log's task has ended, with or without an error.
     pub fn has_ended(&self) -> bool {
         self.shared.state.lock().ended.is_some()
     }

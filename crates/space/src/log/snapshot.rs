@@ -21,8 +21,8 @@ use super::ring::Ring;
 /// The smallest ring that has room for snapshots, in blocks.
 pub const RING_BLOCKS_MIN: u64 = 128;
 
-/// Blocks of a snapshot outside its shares: the unused ends of its records, of which there are at most eight, two
-/// blocks each because the heads need room too.
+/// The blocks of a snapshot that its shares do not count: two for each of its at most eight records, for the head and
+/// the unused end.
 const OVERHEAD: u64 = 16;
 
 /// Entries and their payload.
@@ -54,11 +54,11 @@ pub struct Annex {
     waiting: BTreeSet<u64>,
 }
 
-/// A share of the ring, or a record of the annex, would exceed its limit.
+/// A part of a snapshot would exceed its share of the ring, or an annex record its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes exceed the log's limit of {most}")]
 pub struct TooLarge {
-    /// The bytes that it would have.
+    /// The bytes that the part or record would have.
     pub bytes: usize,
     /// The limit.
     pub most: usize,

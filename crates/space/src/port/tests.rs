@@ -134,7 +134,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..50)
 }
 
-/// All calls in their order: what it is, its place among those of its sort at the disk, and how many writes had completed
+/// All calls in order: the kind, the index among the disk's calls of this kind, and how many writes had completed
 /// when it began.
 type Begun = Vec<(Call, usize, usize)>;
 
@@ -143,7 +143,7 @@ async fn run(steps: &[Step], ends_at: usize) {
     let (port, caller) = port(&disk);
     let mut begun: Begun = Vec::new();
     let mut outstanding: Vec<usize> = Vec::new();
-    // Writes in the order of their completion: whether each is durable.
+    // Whether each write is durable, in the order of completion.
     let mut durable: Vec<bool> = Vec::new();
     let mut expected = 0;
     for (number, step) in steps.iter().enumerate() {
@@ -230,7 +230,7 @@ async fn end(disk: &Arc<Manual>, port: &Arc<Port>, caller: &Arc<Caller>, outstan
     port.read_then(0, SgMut::new(), then(caller, 99));
     assert_eq!(caller.told.lock().iter().map(|t| (t.0, t.1)).collect::<Vec<_>>(), [(99, unknown); 3]);
     assert_eq!(disk.calls(), calls);
-    // The disk answers late.
+    // The disk completes its calls late.
     std::mem::take(&mut *disk.writes.lock()).into_iter().flatten().for_each(|then| then.complete(Ok(())));
     std::mem::take(&mut *disk.reads.lock()).into_iter().flatten().for_each(drop);
     let others = std::mem::take(&mut *disk.others.lock());

@@ -57,7 +57,7 @@ impl Coordinator for Rig {
 }
 
 impl Rig {
-    /// Waits for the time of a record, and applies the loss of messages; returns whether the reply is lost.
+    /// Waits for the duration of a record, and simulates lost messages; returns whether the reply is lost.
     async fn send(&self) -> Result<bool, SeamError> {
         let faults = self.state.lock().faults;
         self.env.sleep(faults.delay).await;
@@ -112,13 +112,13 @@ impl Rig {
 }
 
 impl State {
-    /// Whether the caller is not deposed.
+    /// Fails if the caller is deposed.
     fn current(&self, epoch: SpaceEpoch) -> Result<(), SeamError> {
         let newest = self.metadata.record.ownership.epoch;
         if epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(()) }
     }
 
-    /// Whether records can be written for the caller.
+    /// Fails if no records can be written for the caller.
     pub(super) fn running(&self, rig: &Rig, epoch: SpaceEpoch) -> Result<(), SeamError> {
         self.current(epoch)?;
         let no_power = Suspension::TooFewVoters { left: 0, needed: 1 };

@@ -67,8 +67,8 @@ impl Rig {
         returned
     }
 
-    /// The disk is missing when the pool opens: absent, and unaccounted until the owner has read the log. Call it
-    /// before there is an owner.
+    /// Removes a disk that is missing when the pool opens: it is absent, and unaccounted until the owner has read the
+    /// log. Called before there is an owner.
     pub(crate) fn absent_at_opening(&self, disk: DiskNumber) {
         let mut state = self.state.lock();
         assert!(state.owner().is_none(), "the space is not open yet");

@@ -18,7 +18,7 @@ use super::Setup;
 
 pub(crate) const POOL: PoolId = PoolId([5; 16]);
 pub(crate) const SPACE: SpaceId = SpaceId(3);
-/// A wholly stale copy, in slabs of any size.
+/// The stale bits of a wholly stale copy, in slabs of any size.
 const ALL: u64 = u64::MAX;
 
 /// See the module.
@@ -32,7 +32,7 @@ pub(crate) struct Metadata {
     slab_bytes: u64,
     /// The next allocation.
     generation: u32,
-    /// Where the search for a disk begins.
+    /// The disk at which the next search begins.
     turn: u16,
 }
 
@@ -137,7 +137,7 @@ impl Metadata {
             let index = row_now
                 .as_ref()
                 .and_then(|row| Some(row.copies().find(|(_, copy)| copy.generation == *generation)?.0));
-            // A new row holds nothing that could be missed.
+            // A new row is empty, so no copy of it can be stale.
             let row_now = row_now.filter(|of| !of.is_new || *row == RowNumber::LOG);
             let copy = row_now.zip(index).and_then(|(row, index)| row.copy_mut(index));
             if let Some(copy) = copy.filter(|copy| copy.place.disk == disk) {
@@ -160,7 +160,7 @@ impl Metadata {
         self.record.rows.iter().any(|(number, row)| self.alone(*number, row, disk, here) != 0)
     }
 
-    /// Regions of a row that need this disk: the disks in `here` cannot supply them without it, but can with it.
+    /// Regions of a row that the disks in `here` can recover with this disk, but not without it.
     fn alone(
         &self,
         number: RowNumber,
@@ -195,7 +195,7 @@ impl Metadata {
         alone
     }
 
-    /// The sets of slabs, and how many slabs of each suffice to recover it.
+    /// The sets of slabs, and how many slabs of each suffice to recover the set.
     fn sets(&self, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
         let resiliency = self.record.resiliency_of(row);
         let slabs = row.slabs.len();
@@ -207,8 +207,7 @@ impl Metadata {
         (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
     }
 
-    /// Operation 20: on a disk that was rolled back, all regions that the other disks have, including absent ones, are
-    /// stale.
+    /// Operation 20: marks all regions of a rolled-back disk stale that other disks have, including absent ones.
     pub(super) fn stale(&mut self, disk: DiskNumber) {
         let rows: Vec<(RowNumber, Row)> = self.record.rows.iter().map(|(n, row)| (*n, row.clone())).collect();
         for (number, row) in rows.into_iter().filter(|(n, row)| !row.is_new || *n == RowNumber::LOG) {
@@ -418,7 +417,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// The first row that is beyond the space.
+    /// The number of the first row beyond the end of the space.
     fn rows_end(&self) -> u32 {
         let layout = Layout::new(self.record.columns, self.record.interleave, self.slab_bytes);
         self.record.size.div_ceil(layout.row_bytes()) as u32
@@ -433,7 +432,7 @@ impl Metadata {
         copy.filter(|copy| copy.generation == generation).ok_or(Refusal::Invalid)
     }
 
-    /// Free slabs on as many present disks that are not `taken`, in turn.
+    /// Allocates free slabs on `needed` present disks that are not `taken`, taking turns among the disks.
     fn slabs(&mut self, needed: usize, taken: &BTreeSet<DiskNumber>) -> Result<Vec<SlabCopy>, Refusal> {
         let used: BTreeSet<SlabPlace> =
             self.record.rows.values().flat_map(Row::copies).map(|(_, copy)| copy.place).collect();

@@ -1,15 +1,15 @@
 //! The bytes that a read may return, by unit of [`UNIT`] bytes.
 //!
-//! A unit has its writes and discards with the times when each began, ended and became durable. One is *replaced* by
-//! another that began after it had ended:
+//! A unit has a list of its writes and discards, each with the times when it began, ended and became durable. A
+//! change is *replaced* by another one that began after it had ended:
 //!
-//! 1. a read returns a value that no acknowledged write has replaced;
-//! 2. after a crash ([`Model::after_crash`]) it returns a value that no durable write has replaced: a flush makes the
-//!    changes durable that were acknowledged before it began;
+//! 1. a read returns a value that no acknowledged change has replaced;
+//! 2. after a crash ([`Model::after_crash`]) it returns a value that no durable change has replaced: a flush makes
+//!    the changes durable that were acknowledged before it began;
 //! 3. a write that failed may have had an effect, until it is replaced;
 //! 4. after a crash the value of the first read stays ([`Model::settled`]).
 //!
-//! Times have the machine's number of events, so that a crash at a moment in the past can be checked.
+//! Times contain the machine's number of events, so that a crash at a past moment can be checked.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,14 +29,14 @@ pub(crate) struct Model {
     flushes: BTreeMap<u64, u64>,
 }
 
-/// A change of a unit: its version, and the value: that, or 0 for zeros.
+/// A change of a unit: its version, and its value, which is the version or 0 for zeros.
 #[derive(Clone, Copy)]
 struct Change {
     version: u64,
     value: u64,
 }
 
-/// A call of the model, and the machine's events then.
+/// The number of the model's call, and the machine's number of events at that time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Time {
     event: u64,
@@ -59,12 +59,12 @@ pub(crate) enum End {
     Done,
     /// Acknowledged, and durable (FUA).
     Durable,
-    /// With an error.
+    /// Failed with an error.
     Failed,
 }
 
 impl Model {
-    /// Everything is zeros, durably.
+    /// A model in which all units are durably zeros.
     pub(crate) fn new(machine: &Machine) -> Model {
         Model {
             machine: machine.clone(),
@@ -75,17 +75,17 @@ impl Model {
         }
     }
 
-    /// Uses so many versions up.
+    /// Skips this many versions.
     pub(crate) fn skip(&mut self, versions: u64) {
         self.clock += versions;
     }
 
-    /// A write of these units begins; its version, for [`fill`].
+    /// Begins a write of these units; returns its version, for [`fill`].
     pub(crate) fn write_begun(&mut self, units: Range<u64>) -> u64 {
         self.begun(units, |version| version)
     }
 
-    /// A discard of these units begins; its version, for [`Model::ended`].
+    /// Begins a discard of these units; returns its version, for [`Model::ended`].
     pub(crate) fn discard_begun(&mut self, units: Range<u64>) -> u64 {
         self.begun(units, |_| 0)
     }
@@ -109,7 +109,7 @@ impl Model {
         times.durable = (end == End::Durable).then_some(now);
     }
 
-    /// A flush begins; returns its id for [`Model::flushed`].
+    /// Begins a flush; returns its id for [`Model::flushed`].
     pub(crate) fn flush_begun(&mut self) -> u64 {
         let now = self.now().call;
         self.flushes.insert(now, now);
@@ -149,11 +149,11 @@ impl Model {
         after
     }
 
-    /// The versions that a read of the unit may return; 0 are zeros.
+    /// The versions that a read of the unit may return; 0 stands for zeros.
     pub(crate) fn possible(&self, unit: u64) -> Vec<u64> {
         let changes = self.units.get(&unit).map_or(&[][..], Vec::as_slice);
         let times = |change: &Change| self.changes[&change.version];
-        // All changes that had ended before the last of these began are replaced.
+        // All changes that had ended before the last acknowledged one began are replaced.
         let replacing = changes.iter().map(times).filter(|times| times.is_acknowledged);
         let last = replacing.map(|times| times.began.call).max();
         let is_replaced =
@@ -180,8 +180,8 @@ impl Model {
         }
     }
 
-    /// A read after a crash found this version: from now on the unit has it, durably. While no write of the unit is in
-    /// flight.
+    /// A read after a crash returned this version: from now on the unit durably has it. No write of the unit may be
+    /// in flight.
     pub(crate) fn settled(&mut self, unit: u64, value: u64) {
         let began = self.now();
         let end = Some(self.now());
@@ -190,7 +190,7 @@ impl Model {
         self.units.insert(unit, vec![Change { version, value }]);
     }
 
-    /// Versions that begin from now on are higher.
+    /// The current time: versions that begin later are higher.
     pub(crate) fn time(&self) -> u64 {
         self.clock
     }

@@ -12,9 +12,9 @@ pub(super) struct ByUnit<T>(Option<Box<Entries<T>>>);
 #[derive(Clone, Debug)]
 struct Entries<T> {
     units: Units,
-    /// By unit, the index of its entry; undefined for units without one.
+    /// The index of each unit's entry; undefined for units without one.
     at: [u16; GROUP_UNITS as usize],
-    /// In no order.
+    /// The entries, unordered.
     entries: Vec<(u16, T)>,
 }
 
@@ -28,7 +28,7 @@ impl<T> ByUnit<T> {
         self.0.as_ref().map_or(0, |all| all.entries.len())
     }
 
-    /// Returns the bytes of memory, without allocations of the entries, and the number of entries they are for.
+    /// Returns the bytes of memory, excluding allocations of the entries themselves, and the capacity in entries.
     pub(super) fn memory(&self) -> (usize, usize) {
         let Some(all) = &self.0 else { return (0, 0) };
         let entries = all.entries.capacity();
@@ -76,7 +76,7 @@ impl<T> ByUnit<T> {
         }
     }
 
-    /// Keeps the entries for which `keep` is true; visits them in no order.
+    /// Keeps the entries for which `keep` returns true; visits them in any order.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(usize, &mut T) -> bool) {
         let mut at = 0;
         while let Some((unit, entry)) = self.0.as_mut().and_then(|all| all.entries.get_mut(at)) {

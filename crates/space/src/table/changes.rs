@@ -1,8 +1,8 @@
 //! Conversion between entries of the log and values of a table.
 //!
-//! A stripe's entry has a value of each known column: a sum, or unwritten. An unknown column keeps its value, so that a
-//! stripe has an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which follow the
-//! entry of the stripe in the record.
+//! A stripe's entry has a value of each known column: a sum, or unwritten. An unknown column keeps its value, so a
+//! stripe can have an entry although one of its disks is absent. Lost units have entries of kinds 3 and 4, which
+//! follow the entry of the stripe in the record.
 
 use arena::Sg;
 
@@ -51,8 +51,9 @@ impl Table {
         }
     }
 
-    /// Takes entries and payload for the record of this sequence, as many as fit: all doubts, and values that no write
-    /// blocks ([`Table::held`]), if the record's flush covers the disks of the group or they need none.
+    /// Takes entries and payload for the record of this sequence, as many as fit: all doubts, and values that no
+    /// write blocks ([`Table::held`]). A value also needs a flush of the group's disks (`is_flushed`), unless it
+    /// depends on none.
     pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
@@ -77,8 +78,9 @@ impl Table {
         taken
     }
 
-    /// Entries and payload with which a snapshot carries these units: the confirmed value of each, then newer values in
-    /// records, in order and marked unconfirmed (rules 12 and 13). After a replay these are open until a decision.
+    /// The entries and payload with which a snapshot carries these units: for each the confirmed value, then the
+    /// newer values in records, in order and marked unconfirmed (rules 12 and 13). After a replay these are open
+    /// until a decision.
     pub fn carry(&mut self, units: &Units) -> Vec<(Entry, Sg)> {
         let mut out = Vec::new();
         for unit in units.iter() {
@@ -102,12 +104,12 @@ impl Table {
         out
     }
 
-    /// The stripe's entry with these values of a coded row.
+    /// The entry of a stripe with these values, for a coded row.
     pub fn stripe(&self, values: &Values) -> Stripe {
         let mut stripe = Stripe { written: 0, known: 0, sums: Sums::new() };
         for (column, value) in values.iter().enumerate() {
             let is_data = column < self.data;
-            // A lost unit without a sum is declared written here, too: the following entry declares it lost.
+            // A lost unit without a sum is declared written here, too; the following entry declares it lost.
             let is_written = value.is_written() || *value == Value::LostWithoutSum;
             stripe.written |= u32::from(is_data && is_written) << column;
             let sum = match *value {
@@ -121,12 +123,12 @@ impl Table {
         stripe
     }
 
-    /// The versions of a pending unit; otherwise none.
+    /// The versions of a unit; empty if the unit is not pending.
     fn versions(&self, unit: usize) -> &[Version] {
         self.pending.get(unit).map_or(&[], |pending| &pending.versions)
     }
 
-    /// A version as entries; the payload belongs to the first one.
+    /// The entries of a version; the payload belongs to the first one.
     fn changes(&self, unit: usize, version: &Version) -> Vec<Change> {
         if version.is_doubt {
             return vec![Change::Doubt { first: self.first_unit(0, unit), count: 1 }];
@@ -160,7 +162,7 @@ impl Table {
         out
     }
 
-    /// Applies `value` of the entry's unit `at`; `None` is a doubt.
+    /// Applies `value` to the entry's unit `at`; `None` is a doubt.
     fn apply_units(
         &mut self,
         first: &FirstUnit,
@@ -211,7 +213,8 @@ impl Table {
                     (true, Some(sum), _) => Value::Written(*sum),
                     (false, Some(_), _) => Value::Unwritten,
                     (_, None, Value::Unknown { .. }) => Value::Unknown { written },
-                    // The stripe's entry declares the column written, but the table does not: the checksum is unknown.
+                    // The stripe's entry declares the column written, but the table does not: the checksum is
+                    // unknown.
                     (true, None, Value::Unwritten) => Value::LostWithoutSum,
                     (false, None, value) if value.is_written() => Value::Unwritten,
                     (_, None, value) => value,
@@ -225,8 +228,8 @@ impl Table {
         self.data < self.contents.len()
     }
 
-    /// The units of the group among `count` from `first` on, which count from the beginning of the column: each with its
-    /// index among them.
+    /// The units of the group among the `count` units from `first` on, which counts from the beginning of the column.
+    /// Each one has its index among the `count`.
     fn within(&self, first: u32, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let (group, per_group) = (u64::from(self.id.group), pool_seam::GROUP_UNITS);
         let (first, begin) = (u64::from(first), group * per_group);
@@ -249,7 +252,7 @@ impl Table {
     }
 }
 
-/// Appends an entry of one unit or stripe; to the last one if it continues that.
+/// Appends an entry of one unit or stripe, or extends the last entry if the unit follows it.
 fn add(out: &mut Vec<Entry>, entry: Entry) {
     let follows = |first: &FirstUnit, count: usize, next: &FirstUnit| {
         FirstUnit { unit: first.unit.wrapping_add(count as u32), ..*first } == *next

@@ -7,7 +7,7 @@ use pool_seam::GROUP_UNITS;
 
 use crate::blocks::Units;
 
-/// See the module. `None` while there are none. The newest value is that of the table.
+/// See the module. `None` while there are no units. The table has the newest values.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Overwritten(Option<Box<Confirmed>>);
 

@@ -26,7 +26,7 @@ impl Version {
         Version { carrier, values, is_doubt: false, redo: None }
     }
 
-    /// Whether it is a written value of one content that waits for a record, and no more.
+    /// Whether it is only a written value of one content that waits for a record.
     pub(super) fn only_waits(&self) -> bool {
         let is_plain = !self.is_doubt && self.redo.is_none() && self.carrier == Carrier::Waiting;
         is_plain && matches!(self.values[..], [Value::Written(_)])
@@ -36,11 +36,12 @@ impl Version {
 /// Invariants:
 /// 1. The first version is the confirmed one; its carrier is a record until the confirmation itself is durable.
 /// 2. The others are newer, oldest first; the last one is the newest.
-/// 3. Waiting versions are the last ones: at most one with a value, and a doubt on either side of it.
-/// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is pending.
-/// 5. A version with a later doubt is not confirmed before a newer value is: it may not be on the disks.
+/// 3. Waiting versions are the last ones: at most one with a value, and a doubt before and after it.
+/// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is
+///    pending.
+/// 5. A version with a later doubt may not be on the disks: it is not confirmed before a newer value is.
 /// 6. Of the versions in records, only the newest has payload. It includes the payload of earlier versions for each
-///    column whose value has not changed. So each unit of payload has the checksum of its column.
+///    column whose value has not changed, so each unit of payload has the checksum of its column.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) versions: SmallVec<[Version; 2]>,
@@ -100,7 +101,7 @@ impl Pending {
         if is_confirmed {
             self.versions.drain(..newest);
         }
-        // The doubt itself is durable now, which does not end it.
+        // The entry of the doubt is durable now, which does not end the doubt.
         for doubt in self.versions.iter_mut().filter(|v| is_in(v) && v.is_doubt) {
             if let Carrier::Record(record) = doubt.carrier {
                 doubt.carrier = Carrier::Open(record);
@@ -168,8 +169,8 @@ impl Pending {
         self.versions.last().is_some_and(|v| v.carrier == Carrier::Waiting)
     }
 
-    /// The waiting versions for the next record: those up to a doubt, and values if there is a flush for them or they
-    /// need none, such as redo and lost units.
+    /// The waiting versions that the next record takes: all up to the last doubt, and values after it if their disks
+    /// are flushed, or they need no flush, such as redo and lost units.
     pub(super) fn next(&self, values: bool, is_flushed: bool) -> Range<usize> {
         let is_lost = |value: &Value| matches!(value, Value::Lost(_) | Value::LostWithoutSum);
         let needs_none = |before: &Version, last: &Version| {

@@ -12,10 +12,10 @@ use crate::log::entry::{Change, Entry, FirstUnit, RedoStripe, Sums};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
 
-/// In place of a record's number: a snapshot confirms the value.
+/// In place of a record's number: a snapshot declares the value confirmed.
 const BY_SNAPSHOT: u64 = u64::MAX;
 
-/// Units that the tests use: neighbours, so that entries have several.
+/// The number of units that the tests use. They are adjacent, so that entries have several units.
 const UNITS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Data columns, contents and slabs.
+    /// The numbers of data columns, contents and slabs.
     fn shape(self) -> (usize, usize, usize) {
         match self {
             Kind::Mirror => (1, 1, 2),
@@ -51,14 +51,14 @@ fn take(table: &mut Table, record: u64) -> Vec<Entry> {
     taken.content.entries
 }
 
-/// A value of a unit, or a doubt of it, and the record that has it.
+/// A value of a unit, or a doubt about it (`values` is `None`), and the record that has it.
 #[derive(Clone, Debug)]
 struct Said {
     record: Option<u64>,
-    /// Of a doubt: the confirmed record when it was added. The doubt covers all values after that.
+    /// For a doubt: the confirmed record when it was added. The doubt covers all later values.
     since: u64,
     values: Option<Values>,
-    /// A snapshot has it, as unconfirmed.
+    /// Whether a snapshot carries it as unconfirmed.
     is_carried: bool,
 }
 
@@ -80,18 +80,18 @@ impl Said {
     }
 }
 
-/// The values and doubts of a unit since the row was allocated, and how many of them count.
+/// The values and doubts of a unit since the row was allocated, and the log's progress.
 struct History<'a> {
     kind: Kind,
     said: &'a [Said],
     confirmed: u64,
     settled: u64,
-    /// After a crash all unconfirmed values are open.
+    /// Whether the log was replayed: after a crash all unconfirmed values are open.
     is_replayed: bool,
 }
 
 impl History<'_> {
-    /// How many of the first values and doubts are no newer than the value that records up to `last` confirm.
+    /// The number of values and doubts up to the value that the records up to `last` confirm.
     fn base(&self, last: u64) -> usize {
         let is_doubted = |at: usize| {
             let record = self.said[at].record.unwrap_or(0);
@@ -122,7 +122,7 @@ impl History<'_> {
         later.iter().any(|s| s.values.is_none()) || self.is_replayed && !later.is_empty()
     }
 
-    /// Rule 2, literally.
+    /// Rule 2, implemented literally.
     fn in_place(&self) -> InPlace {
         let (settled, later) = self.said.split_at(self.base(self.settled));
         let is_firm = settled.last().is_some_and(Said::writes) && !later.iter().any(Said::discards);
@@ -138,7 +138,7 @@ impl History<'_> {
         }
     }
 
-    /// `is_exact`: also checks how the unit may be written, where the table may be more careful than necessary.
+    /// With `is_exact`, also checks how the unit may be written; the table may be more careful than necessary.
     fn check(&self, table: &Table, unit: usize, is_exact: bool) {
         let candidates = self.candidates();
         assert_eq!(table.values(unit), candidates[0], "rule 1, unit {unit}");
@@ -160,14 +160,15 @@ struct World {
     /// The confirmed sequence in each record.
     says: Vec<u64>,
     snapshots: BTreeSet<u64>,
-    /// The same as `said`, as the log has it: with the values that snapshots have carried.
+    /// As `said`, but as the log has it: including the values that snapshots have carried.
     logged: Vec<Vec<Said>>,
     confirmed: u64,
     settled: u64,
-    /// The last checkpoint: its blocks, and the records that they have.
+    /// The blocks of the last checkpoint; below, the last record whose values they have.
     blocks: Vec<ChecksumBlock>,
     through: u64,
-    /// The record of its snapshot: durable before the records up to `through` are gone (rule 8).
+    /// The record of the last checkpoint's snapshot. It is durable before the records up to `through` are overwritten
+    /// (rule 8).
     snapshot: u64,
 }
 
@@ -246,7 +247,7 @@ impl World {
                 self.table.advance(self.confirmed, self.settled);
             }
             Step::Checkpoint => {
-                // The log waits for this.
+                // A checkpoint confirms all records first.
                 self.take(&Step::Confirm(0));
                 self.blocks = blocks(&mut self.table, self.confirmed);
                 self.through = self.confirmed;
@@ -271,7 +272,7 @@ impl World {
             let values = before.last().and_then(|s| s.values.clone()).or_else(|| Some(kind.unwritten()));
             let base =
                 |record| Said { record, since: BY_SNAPSHOT, values: values.clone(), is_carried: false };
-            // The blocks have all up to `through`, and nothing else is left of it.
+            // The blocks have all values up to `through`, and the log no longer has these records.
             let logged = &mut self.logged[unit];
             logged.retain(|s| !s.is_in(self.through));
             logged.insert(0, base(Some(0)));
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// Replays the log without its last records, from blocks of which some are already those of another checkpoint.
+    /// Replays the log without its last records. Some of the blocks are already those of another checkpoint.
     fn crash(&self, lost: u64, cut: u32) {
         let later = blocks(&mut self.table.clone(), self.confirmed);
         let blocks = self.blocks.iter().zip(&later).enumerate();
@@ -358,9 +359,9 @@ fn blocks(table: &mut Table, version: u64) -> Vec<ChecksumBlock> {
 enum Step {
     Set(usize, Values),
     Doubt(usize),
-    /// Units, as bits.
+    /// Takes the waiting entries of these units (bits).
     Commit(u8),
-    /// Up to so many records before the last one.
+    /// Confirms the records, except up to this many of the last ones.
     Confirm(u64),
     Settle(u64),
     Checkpoint,
@@ -434,7 +435,7 @@ fn sum(content: usize, unit: usize) -> u32 {
     (100 * content + unit) as u32
 }
 
-/// Three units of both data columns and the parity are written.
+/// A group in which three units of both data columns and the parity are written.
 fn written() -> (Table, Vec<ChecksumBlock>) {
     let mut table = Kind::Coded.empty();
     for unit in 0..3 {
@@ -462,7 +463,7 @@ fn blocks_of_sets_with_another_number_of_copies_are_loaded() {
         let again = table.block(0).expect("it is known");
         assert_eq!(again.versions[..], vec![if had == has { 7 } else { 0 }; has][..], "{had} {has}");
         assert_eq!((table.value(0, 9), again.age()), (Value::Written(5), (7, 3)));
-        // A copy of a view that is newer than the table.
+        // A newer view has another number of copies than the table.
         table.fit(3);
         table.begin_copy(2);
         table.begin_blocks(8, 0b101);
@@ -471,8 +472,8 @@ fn blocks_of_sets_with_another_number_of_copies_are_loaded() {
     assert!(Table::load(ID, 1, 3, &[Some(&block(2)), None]).is_none(), "with parity the number stays");
 }
 
-/// A column whose disk is absent, and whose block is read later: the entries give the values that they have, and the
-/// block the others.
+/// The disk of a column is absent, and its block is read later. The entries have some of the column's values, and the
+/// block has the others.
 #[test]
 fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let (whole, blocks) = written();
@@ -483,7 +484,8 @@ fn a_content_without_a_block_is_unknown_and_can_be_learnt() {
     let values: Values = smallvec![Value::Written(7), table.value(1, 0), Value::Lost(0)];
     table.set(0, values);
     table.set(1, smallvec![Value::Written(8), Value::Written(9), Value::Written(10)]);
-    // Another owner reads the entries with all blocks: it finds the same values as this table after it has the block.
+    // Another owner reads the entries with all blocks. It finds the same values as this table after it has read the
+    // block.
     let mut other = whole;
     let entries = take(&mut table, 2);
     entries.iter().for_each(|entry| other.apply(&entry.change, Carrier::Confirmed, &Sg::new()));
@@ -539,13 +541,13 @@ fn entries_of_others_change_nothing() {
         table.apply(&Change::Written { first, sums: Sums::from_elem(1, 1) }, Carrier::Confirmed, &Sg::new());
     }
     assert!(!table.is_dirty());
-    // One that begins before the group and ends after it changes all of it.
+    // An entry that begins before the group and ends after it changes all units of the group.
     let first = FirstUnit { unit: 2 * 512 - 1, ..first };
     table.apply(&Change::Written { first, sums: (0..514).collect() }, Carrier::Confirmed, &Sg::new());
     assert_eq!((table.value(0, 0), table.value(0, 511)), (Value::Written(1), Value::Written(512)));
 }
 
-/// A group's size in memory is the one that the budget of all tables counts.
+/// The memory of a group matches the size that the budget of all tables counts.
 #[test]
 fn a_mirrored_group_takes_less_than_the_design_says() {
     assert!(Kind::Mirror.empty().bytes() < 2500, "{}", Kind::Mirror.empty().bytes());
@@ -567,7 +569,7 @@ fn blocks_that_could_not_be_written_leave_it_dirty() {
     assert_eq!(table.stale(), Units::from_iter([0]));
 }
 
-/// Neighbours that wait make one entry.
+/// Adjacent units that wait make one entry.
 #[test]
 fn a_sequential_write_is_one_entry() {
     let mut table = Kind::Mirror.empty();
@@ -577,7 +579,7 @@ fn a_sequential_write_is_one_entry() {
     assert_eq!((first.unit, sums.len(), entries[0].bytes()), (1024, 256, 1048));
 }
 
-/// Values and payload, of its first and last column, of a stripe that is written in the log first.
+/// Values of a stripe, and payload of its first and last columns; the stripe is written to the log first.
 fn redo(sum: u32) -> (Values, Sg) {
     let values = smallvec![Value::Written(sum), Value::Written(2), Value::Written(sum + 1)];
     let unit = arena::IoBuf::from(vec![sum as u8; 4096]);

@@ -5,14 +5,14 @@ use smallvec::SmallVec;
 /// The value of a unit of one content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// It reads as zeros.
+    /// The unit reads as zeros.
     Unwritten,
-    /// Its bytes have this checksum.
+    /// The unit's bytes have this checksum.
     Written(u32),
-    /// No copy has it; only bytes with this checksum restore it. The checksum of a parity may be invalid: the parity is
-    /// then recomputed.
+    /// No copy has the unit; only bytes with this checksum restore it. The checksum of a parity may be invalid: the
+    /// parity is then recomputed.
     Lost(u32),
-    /// No copy has it, and its checksum is lost.
+    /// No copy has the unit, and its checksum is lost.
     LostWithoutSum,
     /// The block of this content is not loaded, and no entry has the value.
     Unknown {
@@ -30,7 +30,7 @@ impl Value {
         matches!(self, Value::Unwritten | Value::Unknown { written: false })
     }
 
-    /// The checksum of its bytes.
+    /// The checksum of the unit's bytes, if known.
     pub(super) fn sum(&self) -> Option<u32> {
         match *self {
             Value::Written(sum) | Value::Lost(sum) => Some(sum),

@@ -1,4 +1,4 @@
-//! The rows of a space get another number of copies.
+//! Changes of the number of copies of a space's rows.
 
 use futures_util::future::join_all;
 use pool_seam::{Row, RowNumber, Shape, Stays};
@@ -7,7 +7,7 @@ use super::crashes::{history, set_back};
 use super::failures::{copies_agree, user};
 use super::*;
 
-/// Units that are written: in each of the first rows, of both columns.
+/// Units in use: in each of the first rows, and of both columns.
 const UNITS: u64 = 160;
 
 const THREE: Resiliency = Resiliency::Mirror { copies: 3 };
@@ -18,7 +18,7 @@ fn setup(seed: u64, columns: u8, resiliency: Resiliency) -> Setup {
     Setup { columns, interleave: 16 << 10, ..Setup::new(seed, disks, resiliency) }
 }
 
-/// Some units of each of four rows.
+/// The first unit of a random range in one of four rows.
 fn anywhere(random: u64) -> u64 {
     (random >> 32) % 4 * 1024 + random % (UNITS - 4)
 }
@@ -27,7 +27,7 @@ async fn reshape(world: &World, job: u64) -> Vec<(RowNumber, u8, Stays)> {
     world.space.run(JobId(job), JobOrder::Reshape).wait().await.unwrap().left
 }
 
-/// All rows have so many copies, and these are complete, those of the log too.
+/// Waits until all rows have this many copies, all complete, including the replicas of the log.
 async fn is_reshaped(world: &World, copies: usize) {
     let is_complete =
         |row: &Row| row.shape == Shape::Present && row.copies().all(|(_, copy)| copy.missed == 0);
@@ -225,7 +225,7 @@ fn a_power_cut_in_a_change_loses_nothing() {
     }
 }
 
-/// Rule 9: a disk is set back to an earlier moment. Its copy is compared with the others before these are dropped.
+/// Rule 9: a disk is rolled back. Its copy is compared with the others before these are dropped.
 #[test]
 fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
     for seed in 50..70 {
@@ -280,7 +280,7 @@ fn disks_come_and_go_in_a_change() {
             let change = async {
                 for (job, to) in (1..).zip([THREE, MIRROR, THREE]) {
                     world.rig.set_resiliency(to);
-                    // Rows that have to wait for a disk are done the next time.
+                    // Rows that wait for a disk are changed in a later attempt.
                     for again in 0..40 {
                         let left = reshape(&world, job * 100 + again).await;
                         if left.is_empty() && !world.rig.view_now().record.is_changing() {

@@ -7,7 +7,7 @@ use super::*;
 
 const UNITS: u64 = 40;
 
-/// Users write, and flush now and then, until the machine has had its events.
+/// A user that writes, and sometimes flushes.
 async fn user(world: &World, steps: usize) {
     for _ in 0..steps {
         let random = world.rig.env.random_u64();
@@ -39,7 +39,7 @@ pub(super) async fn history(setup: &Setup, checkpoints: bool) -> World {
 /// Reads every unit twice, the second time after another crash.
 async fn check(world: World, seed: u64) {
     if seed % 4 == 1 {
-        // Of groups that were not read since the crash.
+        // Includes groups that were not read since the crash.
         world.space.checkpoint().await.unwrap();
     }
     world.settle(0..UNITS, "after a crash").await;
@@ -88,7 +88,7 @@ fn what_was_flushed_to_coded_rows_survives_a_power_cut_at_every_event() {
 
 #[test]
 fn a_power_cut_in_a_checkpoint_of_coded_rows_loses_nothing() {
-    // With the last seed a record commits a new stripe while that is planned again.
+    // With the last seed, a record commits a new stripe while the stripe is planned again.
     for seed in (20..24).chain([5020]) {
         crashes(&coded(seed, 1 + (seed % 2) as u8), 29, true);
     }
@@ -148,7 +148,7 @@ fn stripes_that_wait_for_room_do_not_keep_a_checkpoint_from_making_it() {
     }
 }
 
-/// Each unit by itself would need a record, and a flush of its disks.
+/// Deciding each unit alone would need a record, and a flush of its disks.
 #[test]
 fn what_a_crash_has_left_open_is_decided_in_few_records() {
     for setup in [Setup::new(70, 3, MIRROR), coded(71, 1)] {
@@ -166,7 +166,7 @@ fn what_a_crash_has_left_open_is_decided_in_few_records() {
     }
 }
 
-/// A power cut at a moment that `random` chooses, with a disk set back to an earlier one.
+/// A power cut at a moment chosen by `random`, with one disk rolled back to an earlier moment.
 pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random: usize) -> (Rig, Model) {
     let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
     let earlier = (random >> 16) % (at + 1);
@@ -180,7 +180,7 @@ pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random:
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. Flushed data is there, on the other copy.
 #[test]
 fn a_disk_set_back_in_one_opening() {
-    // With the last seed its image is from between a record and the flush of the record's data.
+    // With the last seed, the image is from between a record and the flush of the record's data.
     for seed in (30..50).chain([310_039]) {
         virtual_time(async {
             let setup = Setup { disks: vec![20 << 20; 3], ..Setup::new(seed, 3, MIRROR) };
@@ -195,8 +195,8 @@ fn a_disk_set_back_in_one_opening() {
                     check(after, round).await;
                     continue;
                 }
-                // Another power cut during the opening: the evidence that the disk was set back is not repaired before
-                // the fact is recorded.
+                // Another power cut during the opening: the evidence that the disk was rolled back is not repaired
+                // before it is recorded.
                 let moments = after.rig.moments();
                 let moment = &moments[(random >> 48) % moments.len()];
                 let rig = after.rig.after(moment, PowerCut::LoseAll);

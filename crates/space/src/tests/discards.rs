@@ -8,7 +8,7 @@ use super::*;
 
 const UNITS: u64 = (16 << 20) / UNIT;
 
-/// Rows besides that of the log.
+/// The number of rows, excluding the log.
 fn rows(world: &World) -> usize {
     world.rig.view_now().record.rows.len() - 1
 }
@@ -59,7 +59,7 @@ fn what_is_discarded_reads_as_zeros_and_its_row_is_freed() {
     }
 }
 
-/// Whatever the moment of a power cut: flushed data is there, and flushed discards are kept.
+/// Power cuts at any moment: flushed data and flushed discards are kept.
 #[test]
 fn discards_in_crashes() {
     for seed in 0..16 {
@@ -101,8 +101,8 @@ fn discards_in_crashes() {
     }
 }
 
-/// After a crash the copies of units with entries are to be compared. A discard makes that unnecessary: their row is
-/// freed.
+/// After a crash the copies of units with entries must be compared. A discard makes the comparison unnecessary: the
+/// row is freed.
 #[test]
 fn what_is_discarded_after_a_crash_is_freed_without_a_comparison() {
     for setup in [Setup::new(540, 3, Resiliency::Simple), Setup::new(541, 3, MIRROR), coded(542, 1)] {
@@ -226,7 +226,8 @@ fn what_is_allocated() {
     }
 }
 
-/// The same, step by step: the copy is stale in the region although nothing was written to the others.
+/// A discard while the disk of a copy is absent makes the copy stale in the region, although nothing was written to
+/// the other copies.
 #[test]
 fn a_discard_without_a_copy_is_missed_there() {
     virtual_time(async {
@@ -277,7 +278,7 @@ fn a_fixed_space_keeps_its_rows() {
     }
 }
 
-/// The time depends on the rows that hold something, not on the size.
+/// The time depends on the number of rows that exist, not on the size.
 #[test]
 fn a_huge_space_is_made_smaller_at_once() {
     virtual_time(async {

@@ -81,7 +81,7 @@ pub(super) async fn copies_agree(world: &World) {
     }
 }
 
-/// One group in each of some rows.
+/// The first unit of a group, one in each of some rows.
 fn some_rows(random: u64) -> u64 {
     (random >> 40) % 8 * 512 + random % 8
 }
@@ -101,8 +101,8 @@ pub(super) async fn user(world: &World, steps: usize, first: impl Fn(u64) -> u64
     }
 }
 
-/// A table was loaded while a disk was absent that is current in a stripe that a crash has left open. The disk has
-/// returned, and another one has lost its unit: with the block of the first disk, the others reconstruct the unit.
+/// A crash leaves a stripe undecided. A table is loaded while a disk is absent that is current in the stripe. Then
+/// the disk returns, and another one loses its unit: with the block of the first disk, the unit can be reconstructed.
 #[test]
 fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
     virtual_time(async {
@@ -113,12 +113,12 @@ fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
         let row = world.rig.view_now().record.rows[&RowNumber(0)].clone();
         let (damaged, away) = (row.slabs[0].place, row.slabs[2].place.disk);
         world.rig.remove_disk(away).await.unwrap();
-        // An owner that has not seen its block.
+        // The next owner has not read the absent disk's block.
         let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
         world.write(0..1, true).await.unwrap();
         let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
         assert_eq!(world.rig.view_now().disks[&away].membership, None);
-        // It loads the table.
+        // The checkpoint loads the table.
         world.space.checkpoint().await.unwrap();
         world.rig.return_disk(away).await.unwrap();
         let copy = world.rig.view_now().record.rows[&RowNumber(0)].slabs[2];
@@ -129,7 +129,7 @@ fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
     });
 }
 
-/// A damaged copy is never returned, and is written again.
+/// A damaged copy is never returned, and is rewritten.
 #[test]
 fn a_damaged_copy_is_healed() {
     virtual_time(async {
@@ -149,7 +149,7 @@ fn a_damaged_copy_is_healed() {
         let other_at = view.disks[&other.disk].areas.data(other.slab).offset;
         let (a, b) = (world.rig.machine.image(slot), world.rig.machine.image(SlotId(other.disk.0.into())));
         let damaged = a.to_vec(at, 4 * UNIT as usize) != b.to_vec(other_at, 4 * UNIT as usize);
-        // The copy that is read first may be the good one.
+        // The intact copy may be read first.
         if damaged {
             world.rig.machine.flip(SlotId(other.disk.0.into()), other_at + UNIT, 3);
             assert!(matches!(world.read(1..2).await, Err(SpaceError::Corrupt { length: 4096, .. })));
@@ -157,8 +157,7 @@ fn a_damaged_copy_is_healed() {
     });
 }
 
-/// Rule 3: units of a stripe that are in the log are read from there. Neither disks without room nor a crash changes
-/// that.
+/// Rule 3: units of a stripe that are in the log are read from there, also with full disks and after a crash.
 #[test]
 fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
     for seed in 9..13 {
@@ -195,7 +194,7 @@ fn stripes_that_cannot_be_put_in_place_are_read_from_the_log() {
     }
 }
 
-/// A new replica of the log has no room: the coordinator gets that as the reason, and no flush fails because of it.
+/// A new replica of the log has no room: the coordinator gets this as the reason, and no flush fails because of it.
 #[test]
 fn a_replica_without_room_fails_no_flush() {
     virtual_time(async {
@@ -244,7 +243,7 @@ fn misses_everything(world: &World, disk: DiskNumber) {
     assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
 }
 
-/// Rule 9: its mark is older than the one that the log has.
+/// Rule 9: a disk whose mark is older than the one in the log.
 #[test]
 fn a_disk_with_an_older_mark_misses_everything() {
     virtual_time(async {
@@ -254,7 +253,7 @@ fn a_disk_with_an_older_mark_misses_everything() {
             world.write(row * 512..row * 512 + 4, false).await.unwrap();
         }
         world.space.checkpoint().await.unwrap();
-        // Not one with a replica of the log.
+        // A disk without a replica of the log.
         let earlier = world.rig.machine.image(SlotId(3));
         world.write(0..2, true).await.unwrap();
         world.space.checkpoint().await.unwrap();
@@ -267,7 +266,8 @@ fn a_disk_with_an_older_mark_misses_everything() {
     });
 }
 
-/// Rule 18: it lacks the first blocks of a row, in which nothing was written yet, and there was no checkpoint since.
+/// Rule 18: a rolled-back disk lacks the first blocks of a row. Nothing was written to the row yet, and there was no
+/// checkpoint since.
 #[test]
 fn a_disk_set_back_to_before_a_row_misses_everything() {
     virtual_time(async {
@@ -286,8 +286,8 @@ fn a_disk_set_back_to_before_a_row_misses_everything() {
     });
 }
 
-/// Rule 18: all disks of two rows are gone before the rows were ready. They hold nothing and get other slabs; a fixed space
-/// waits for the disks.
+/// Rule 18: all disks of two rows are absent before the rows are ready. Such rows are empty and get other slabs; a
+/// fixed space waits for the disks.
 #[test]
 fn a_new_row_whose_disks_are_gone_gets_others() {
     for provisioning in [Provisioning::Thin, Provisioning::Fixed] {

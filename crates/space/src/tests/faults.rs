@@ -17,7 +17,7 @@ fn simple(seed: u64) -> Setup {
     Setup::new(seed, 1, Resiliency::Simple)
 }
 
-/// Where the data of row 0 is on the disk of a simple space, and its checksum blocks.
+/// The areas of row 0's data and of its checksum blocks on the disk of a simple space.
 fn areas(world: &World) -> (std::ops::Range<u64>, std::ops::Range<u64>) {
     let view = world.rig.view_now();
     let place = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs[0].place;
@@ -70,7 +70,8 @@ fn groups_that_cannot_be_read_do_not_fill_the_log() {
     }
 }
 
-/// A thread may be stopped between the ports and the view: a disk that has left has no port then, and the view still has it.
+/// A thread may be interrupted between updating the ports and the view: then a removed disk has no port, but the view
+/// still has it.
 #[test]
 fn a_flush_needs_no_disk_that_has_just_left() {
     virtual_time(async {
@@ -80,7 +81,7 @@ fn a_flush_needs_no_disk_that_has_just_left() {
         let view = rig.view_now();
         let row = &view.record.rows[&pool_seam::RowNumber(0)];
         let disks: Vec<DiskNumber> = row.slabs.iter().map(|copy| copy.place.disk).collect();
-        // The log's own writes would wait for a disk that has a replica of it.
+        // Without a replica of the log, as the log's own writes would wait for the disk.
         let has_log = |disk: &DiskNumber| view.log_row().unwrap().slabs.iter().any(|c| c.place.disk == *disk);
         let disk = *disks.iter().find(|disk| !has_log(disk)).unwrap();
         let of = view.membership(disk).unwrap();
@@ -96,7 +97,8 @@ fn a_flush_needs_no_disk_that_has_just_left() {
     });
 }
 
-/// An old write of the log that hangs could complete after a new one: the disk is opened again when it has answered.
+/// An old write of the log that hangs could complete after a new one: the disk is reopened after the old write has
+/// completed.
 #[test]
 fn a_disk_is_opened_anew_when_the_log_has_its_answers() {
     virtual_time(async {
@@ -117,7 +119,7 @@ fn a_disk_is_opened_anew_when_the_log_has_its_answers() {
     });
 }
 
-/// Rule 14: the log's write fails, so the disk is opened again, and may have lost earlier writes; the next flush
+/// Rule 14: a write of the log fails, so the disk is reopened and may have lost earlier writes. The next flush
 /// reports that, and the one after it does not.
 #[test]
 fn a_flush_reports_what_another_handle_has_not_flushed() {
@@ -135,7 +137,8 @@ fn a_flush_reports_what_another_handle_has_not_flushed() {
     });
 }
 
-/// The same between the write of a range and its flush: the second half is written again, the first is lost.
+/// The disk's handle fails between the write of a range and its flush: the first half is lost, and the second is
+/// written again.
 #[test]
 fn a_durable_write_of_a_handle_that_failed_is_not_acknowledged() {
     virtual_time(async {
@@ -157,7 +160,7 @@ fn a_durable_write_of_a_handle_that_failed_is_not_acknowledged() {
     });
 }
 
-/// A flush that was refused because the disk was about to leave is repeated when the disk stays.
+/// A flush that was refused because the disk was being removed is repeated when the disk stays.
 #[test]
 fn a_disk_that_stays_after_all_is_flushed() {
     virtual_time(async {
@@ -174,7 +177,7 @@ fn a_disk_that_stays_after_all_is_flushed() {
     });
 }
 
-/// No call reaches a disk that is leaving.
+/// No call reaches a disk whose removal is in progress.
 #[test]
 fn a_disk_that_is_leaving_gets_no_write() {
     virtual_time(async {
@@ -223,7 +226,7 @@ fn a_disk_that_returns_during_a_write_gets_it() {
     });
 }
 
-/// A table is loaded from the disks of the current view, not from those of the view with which its user began.
+/// A table is loaded from the disks of the current view, not from those of the view with which its caller began.
 #[test]
 fn a_table_is_loaded_though_the_view_is_old() {
     virtual_time(async {
@@ -255,7 +258,7 @@ fn a_checkpoint_that_fails_forgets_no_block() {
                 world.write(row * 512..row * 512 + 4, true).await.unwrap();
             }
             let (_, blocks) = areas(&world);
-            // The checkpoint's own flush follows the flush of its commit.
+            // The flush of the checkpoint's commit is the first one.
             let when = if op == Op::Write { When::Nth(0) } else { When::Nth(1) };
             world.rig.machine.rule(SLOT, Rule::new(op, when, Fault::Error).within(blocks));
             world.write(100..101, false).await.unwrap();
@@ -331,7 +334,7 @@ fn a_refused_read_names_its_disk() {
     });
 }
 
-/// A disk in service that cannot be reached at the opening is left out: it was not fenced, and its mark was not read.
+/// A disk in service that cannot be opened is removed at the opening: it was not fenced, and its mark was not read.
 #[test]
 fn a_disk_that_is_away_at_the_opening_is_left_out() {
     virtual_time(async {
@@ -347,7 +350,7 @@ fn a_disk_that_is_away_at_the_opening_is_left_out() {
     });
 }
 
-/// Every write that was acknowledged before the end is there afterwards, without a crash.
+/// Every write that was acknowledged before the close is there afterwards, without a crash.
 #[test]
 fn a_space_that_closes_keeps_what_it_has_acknowledged() {
     for seed in 0..20 {
@@ -386,7 +389,7 @@ fn a_space_that_closes_keeps_what_it_has_acknowledged() {
     }
 }
 
-/// Slabs have contents from before they belonged to this space: these are never read.
+/// Slabs contain data from before they belonged to this space: it is never read.
 #[test]
 fn what_a_slab_had_before_is_never_read() {
     virtual_time(async {

@@ -10,7 +10,7 @@ use crate::rig::SPACE;
 
 const ROW: RowNumber = RowNumber(0);
 
-/// A slab of row 0: the slot of its disk, and where its data and its blocks begin.
+/// A slab of row 0: the slot of its disk, and the offsets of its data and its blocks.
 struct Slab {
     slot: SlotId,
     data: u64,
@@ -71,7 +71,7 @@ fn damage_of_a_copy_is_told_once() {
             assert_eq!(scrub(&world, ROW).await.progress.healed, 0);
             world.read(0..20).await.unwrap();
             assert_eq!(told(&world, &mut seen), []);
-            // It is healed: the other one may be damaged now.
+            // The first copy is healed, so the other one may be damaged now.
             flip(&world, 1 - bad, 5);
             world.read(0..20).await.unwrap();
         });
@@ -97,7 +97,7 @@ fn damage_of_columns_is_told_with_their_addresses() {
             healed.sort_unstable();
             let expected = (0..slabs).map(|slab| (Found::Healed, slab, unit_of(slab, slab as u64)));
             assert_eq!(healed, expected.collect::<Vec<_>>());
-            // More units of a stripe than its parities can reconstruct.
+            // Damages more units of a stripe than its parities can reconstruct.
             (0..=usize::from(parity)).for_each(|slab| flip(&world, slab, 7));
             let unit = unit_of(0, 7);
             assert!(matches!(world.read(unit..unit + 1).await, Err(SpaceError::Corrupt { .. })));
@@ -146,7 +146,7 @@ fn lost_units_are_recorded_until_a_reading_finds_them() {
     });
 }
 
-/// A block that is damaged, or older than the other blocks show: reported once, and written again.
+/// A block that is damaged, or older than the other blocks prove: it is reported once, and rewritten.
 #[test]
 fn blocks_that_are_not_right_are_written_anew() {
     for (seed, setup) in [(4, Setup::new(4, 3, MIRROR)), (5, coded(5, 1)), (6, coded(6, 2))] {
@@ -178,7 +178,7 @@ fn blocks_that_are_not_right_are_written_anew() {
                     let expected = if is_warm { &[(Found::BadTable, 1, first)][..] } else { &[] };
                     assert_eq!(told(&world, &mut seen), expected, "{what}");
                     assert_eq!(scrub(&world, ROW).await.progress.healed, 0, "{what}");
-                    // Everything that the next opening reads is right.
+                    // All blocks that the next opening reads are right.
                     let world = world.reopened().await;
                     world.read(0..40).await.unwrap();
                     assert_eq!(world.rig.found(), [], "{what}");
@@ -188,7 +188,7 @@ fn blocks_that_are_not_right_are_written_anew() {
     }
 }
 
-/// Without a scrub, too.
+/// A damaged block is also repaired without a scrub.
 #[test]
 fn a_block_that_an_opening_finds_damaged_is_mended() {
     virtual_time(async {
@@ -201,7 +201,8 @@ fn a_block_that_an_opening_finds_damaged_is_mended() {
         world.rig.env.sleep(Duration::from_secs(70)).await;
         assert_eq!(world.rig.found().len(), 1);
         let world = world.reopened().await;
-        // Only the other one's block is damaged now. These units are read from the second copy, so by the block of the first one.
+        // Only the block of the other copy is damaged now. These units are read from the second copy, so with the
+        // block of the first one.
         let at = slab(&world, 0);
         world.rig.machine.flip(at.slot, at.blocks + 1000, 1);
         world.read(64..65).await.unwrap();
@@ -209,7 +210,7 @@ fn a_block_that_an_opening_finds_damaged_is_mended() {
     });
 }
 
-/// Rule 5 (b): contents that are in no record, after a crash.
+/// Rule 5 (b): after a crash, units with contents that are in no record.
 #[test]
 fn what_a_crash_left_and_no_table_knows_is_told() {
     virtual_time(async {
@@ -224,8 +225,8 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
     });
 }
 
-/// Rule 2: after a close no overwrite can be in flight, so that damage beside the last one is damage, and not a write that a
-/// crash interrupted.
+/// Rule 2: after a close no overwrite can be in flight. So damage near the last overwrite is treated as damage, not
+/// as an interrupted write.
 #[test]
 fn what_is_damaged_after_a_close_is_never_returned() {
     for setup in [Setup::new(7, 3, MIRROR), coded(7, 1)] {
@@ -280,16 +281,16 @@ fn a_record_that_all_replicas_have_lost_is_a_loss_until_a_scrub() {
             );
             world = world.crashed(PowerCut::KeepAll, |_| {}).await;
         }
-        // Both copies are the same, and count: a crash has left their region in doubt.
+        // Both copies are equal and accepted, because a crash has left their region in doubt.
         assert_eq!((scrub(&world, ROW).await.progress.lost, loss(&world)), (0, LossRecord::default()));
     });
 }
 
-/// Power cuts are no damage.
+/// A power cut alone is not reported as damage.
 #[test]
 fn crashes_alone_are_nothing_to_tell_of() {
-    // The last seed: a write to a stripe that had been overwritten, and to a stripe whose other columns were in no
-    // record.
+    // With the last seed: writes to a stripe that had been overwritten, and to a stripe whose other columns were in
+    // no record.
     for seed in (20..26).chain([38]) {
         virtual_time(async {
             let is_mirror = seed < 26 && seed % 2 == 0;
@@ -376,7 +377,7 @@ fn a_reading_records_how_far_it_is() {
     });
 }
 
-/// Jobs report the bytes of their work, and those that are done.
+/// Jobs report the total bytes of their work, and the completed ones.
 #[test]
 fn jobs_report_bytes() {
     virtual_time(async {

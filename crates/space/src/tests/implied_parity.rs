@@ -1,6 +1,6 @@
-//! Rule 3: a parity that follows from the payload of its stripe is not in the log. A crash amid writes over whole stripes,
-//! after which a disk is missing: every unit is read as one of its possible values, so the columns in place and the log
-//! complete each other.
+//! Rule 3: a parity that can be computed from the payload of its stripe is not in the log. After a crash during
+//! writes of whole stripes, a disk is missing. Every unit must read as one of its possible values, so the columns in
+//! place and the log must complete each other.
 
 use futures_util::future::join_all;
 
@@ -21,7 +21,7 @@ fn stripes_are_recovered_without_the_parities_in_the_log() {
             world.flush().await.unwrap();
             world.shuffle(Duration::from_millis(2));
             world.rig.record();
-            // Whole stripes, and then parts of them while the first are on their way.
+            // Whole stripes, and parts of them while the whole-stripe writes are in flight.
             let writes = [(0, 12), (12, 24), (0, 24), (3, 7), (13, 14)]
                 .map(|(first, end)| world.write(first..end, true));
             join_all(writes).await.into_iter().for_each(|written| written.unwrap());

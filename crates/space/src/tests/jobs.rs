@@ -48,7 +48,7 @@ fn a_disk_that_returns_gets_what_it_has_missed() {
             let after = world.rig.machine.counts(SlotId(2));
             assert!(after.written_bytes - before.written_bytes < 1 << 20, "what is the same is not written");
             copies_agree(&world).await;
-            // Its copies are enough now.
+            // The disk's copies suffice now.
             world.flush().await.unwrap();
             for other in 0..2_u16 {
                 if world.rig.remove_disk(DiskNumber(other)).await.is_ok() {
@@ -95,7 +95,7 @@ fn disks_that_come_and_go_in_crashes() {
                 let rig = world.rig.after(moment, cut);
                 let model = world.model.lock().after_crash(moment.event, &rig.machine);
                 let after = World::open(rig, model).await;
-                // A disk whose data the others have.
+                // A disk whose data the other disks have.
                 let disk = (random >> 32) as u16 % disks as u16;
                 let is_away = round % 3 == 2 && after.rig.remove_disk(DiskNumber(disk)).await.is_ok();
                 after.settle(0..UNITS, &format!("seed {seed} round {round}, away {is_away}")).await;
@@ -111,7 +111,7 @@ fn anywhere(random: u64) -> u64 {
     random % (UNITS - 4)
 }
 
-/// Rule 9: a disk is set back while it is synchronised: its mark has a lower count.
+/// Rule 9: a disk is rolled back during its resync: its mark has a lower count.
 #[test]
 fn a_disk_set_back_to_before_its_resync_is_seen() {
     virtual_time(async {
@@ -184,7 +184,7 @@ fn a_lost_column_is_made_from_the_others() {
             world.space.checkpoint().await.unwrap();
             world.read(0..200).await.unwrap();
             assert!(world.rig.remove_disk(slabs[parity as usize].place.disk).await.is_err(), "it is needed");
-            // They return, and others can go.
+            // These disks return, so others may be removed.
             for copy in slabs.iter().take(parity.into()) {
                 world.rig.return_disk(copy.place.disk).await.unwrap();
                 resync(&world, copy.place.disk.0).await;
@@ -200,7 +200,7 @@ fn a_lost_column_is_made_from_the_others() {
     }
 }
 
-/// The cost of changes of coded rows: small ones two reads and two writes besides the log, new stripes no read.
+/// The I/O that changes of coded rows need: small ones two reads and two writes besides the log, new stripes no read.
 #[test]
 fn what_coded_writes_cost() {
     virtual_time(async {
@@ -212,7 +212,7 @@ fn what_coded_writes_cost() {
         let (before, _) = counts();
         world.write(0..12, false).await.unwrap();
         let (fresh, _) = counts();
-        // The blocks of the new row.
+        // The remaining reads are the blocks of the new row.
         assert!(fresh - before <= 4, "a new stripe reads nothing but its blocks: {}", fresh - before);
         world.flush().await.unwrap();
         world.write(0..1, false).await.unwrap();
@@ -220,7 +220,7 @@ fn what_coded_writes_cost() {
         world.write(1..2, false).await.unwrap();
         let (more_reads, more_bytes) = counts();
         assert_eq!(more_reads - reads, 2, "the unit and its parity");
-        // Two units in place; on each of two replicas a record with both.
+        // Two units in place, and a record with both units on each of two replicas.
         assert_eq!(more_bytes - bytes, 2 * UNIT + 2 * 3 * UNIT);
         world.read(0..12).await.unwrap();
     });
@@ -269,7 +269,7 @@ fn damaged_units_of_coded_rows_are_written_anew() {
             world.read(0..60).await.unwrap();
             let report = world.space.run(JobId(2), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
             assert_eq!((report.progress.healed, report.progress.lost), (0, 0), "the read has done it");
-            // More of a stripe than its parities can make.
+            // Damages more units of a stripe than its parities can reconstruct.
             (0..=usize::from(parity)).for_each(|slab| flip(slab, 2));
             let report = world.space.run(JobId(3), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
             assert_eq!((report.progress.healed, report.progress.lost), (0, u64::from(parity) + 1));
@@ -277,8 +277,8 @@ fn damaged_units_of_coded_rows_are_written_anew() {
     }
 }
 
-/// Rule 17: when the disk of a replica leaves, another disk gets a replica, and the space survives the loss of the
-/// other replicas.
+/// Rule 17: when the disk of a replica is removed, another disk gets a replica, and the space survives the loss of
+/// the other replicas.
 #[test]
 fn a_replica_of_the_log_is_replaced() {
     virtual_time(async {
@@ -294,7 +294,7 @@ fn a_replica_of_the_log_is_replaced() {
             log.slabs
         );
         world.write(0..8, true).await.unwrap();
-        // The first of the others is enough, and so is the new one.
+        // The first of the other replicas suffices, and so does the new one.
         world.rig.remove_disk(DiskNumber(1)).await.unwrap();
         world.write(2..4, true).await.unwrap();
         let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
@@ -302,8 +302,8 @@ fn a_replica_of_the_log_is_replaced() {
     });
 }
 
-/// Rule 11: a disk that leaves before the owner could answer is stale in the units that were in tables, in flight or
-/// not flushed there.
+/// Rule 11: a disk is removed before the owner could answer. It is stale in the units that were in tables, in flight
+/// or not flushed there.
 #[test]
 fn a_disk_that_leaves_without_a_word_is_accounted_for() {
     let mirrors = (0..12).map(|seed| Setup::new(350 + seed, 4, MIRROR));
@@ -360,7 +360,8 @@ fn a_late_view_does_not_stop_a_replica() {
     });
 }
 
-/// A disk that was lost with its owner counts again when the next owner has read the log, and it returns.
+/// A disk that was lost together with the owner is used again when the next owner has read the log, and the disk has
+/// returned.
 #[test]
 fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
     for seed in 0..10 {
@@ -388,7 +389,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
     }
 }
 
-/// Rule 17: a replica, even the only one, moves to another disk; then the old one is not read or written any more.
+/// Rule 17: a replica, even the only one, moves to another disk. Afterwards the old one is neither read nor written.
 #[test]
 fn a_replica_of_the_log_moves_under_load() {
     let mirrors = (0..4).map(|seed| Setup::new(500 + seed, 4, MIRROR));
@@ -439,7 +440,7 @@ fn a_replica_of_the_log_moves_under_load() {
     }
 }
 
-/// Whatever the moment of a power cut, there is a complete log, and the next owner ends the move.
+/// Power cuts at any moment: there is a complete log, and the next owner ends the move.
 #[test]
 fn crashes_while_a_replica_of_the_log_moves() {
     for seed in 0..6 {
@@ -488,7 +489,7 @@ fn a_replica_of_the_log_without_another_place_stays() {
     });
 }
 
-/// The target disk of a replica's move leaves: the move is cancelled, and another move finds a target.
+/// The target disk of a replica's move is removed: the move is cancelled, and another move finds a target.
 #[test]
 fn a_move_of_the_log_is_called_off_with_its_disk() {
     virtual_time(async {
@@ -516,8 +517,8 @@ fn a_move_of_the_log_is_called_off_with_its_disk() {
     });
 }
 
-/// Rule 18: the former owner has allocated a row and ended. The row has no blocks, and its slabs' contents do not
-/// count: a scrub skips it, and it does not prevent the space from shrinking.
+/// Rule 18: the former owner has allocated a row and ended. The row has no blocks, and its slabs' contents are
+/// ignored: a scrub skips the row, and it does not prevent the space from shrinking.
 #[test]
 fn a_row_that_was_never_made_ready_holds_nothing() {
     virtual_time(async {

@@ -1,11 +1,11 @@
-//! Part 1, point 15: a lost unit can be written and read again, whatever else of its stripe is lost.
+//! Part 1, point 15: a lost unit can be written and read again, whichever other units of its stripe are lost.
 
 use pool_seam::RowNumber;
 
 use super::*;
 
 const ROW: RowNumber = RowNumber(0);
-/// Of each column, 16 KiB in a row.
+/// Consecutive units of each column: 16 KiB.
 const PIECE: u64 = 4;
 
 /// The unit of the space that is stripe 2 of a data column.
@@ -57,7 +57,7 @@ fn a_lost_unit_is_written_beside_another() {
                         let one = unit(*column)..unit(*column) + 1;
                         world.write(one.clone(), written % 2 == 0).await.unwrap();
                         world.read(one.clone()).await.unwrap();
-                        // Units that are not lost stay as they were.
+                        // Units that are not lost keep their contents.
                         for other in (0..3).filter(|c| !is_lost(c) || order[..written].contains(c)) {
                             let read = world.read(unit(other)..unit(other) + 1).await;
                             assert_eq!(read, Ok(()), "{what}: column {other} after {written}");
@@ -79,7 +79,7 @@ fn a_lost_unit_is_written_beside_another() {
                     world.read(0..24).await.unwrap();
                     let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
                     world.read(0..24).await.unwrap();
-                    // All of its parities are valid again: they reconstruct a unit that is damaged now.
+                    // All parities of the stripe are valid again: they reconstruct a unit that is damaged now.
                     world.space.run(JobId(2), JobOrder::Scrub(ROW)).wait().await.unwrap();
                     let last = order.last().map_or(0, |column| *column);
                     flip(&world, last as usize);

@@ -1,4 +1,4 @@
-//! A space on many disks: one that is slow delays the writes to it, and no others.
+//! A space on many disks: a slow disk delays only the writes to it.
 
 use disk::Op;
 use disk::sim::{Fault, Rule, When};
@@ -19,7 +19,7 @@ fn writes_that_wait_for_one_disk_of_400_stop_no_others() {
         let rows = DISKS as u64 / 2;
         let setup = Setup { size: rows << 21, ..Setup::new(1, DISKS, MIRROR) };
         let world = World::new(&setup).await;
-        // The space was empty when it was opened: it got its disks since.
+        // The space was empty when it was opened, and got its disks afterwards.
         for row in 0..rows {
             world.write(row * ROW_UNITS..row * ROW_UNITS + 1, false).await.unwrap();
         }
@@ -34,7 +34,7 @@ fn writes_that_wait_for_one_disk_of_400_stop_no_others() {
         let others: Vec<u64> = (0..rows).filter(|row| !disks_of(*row).contains(&one)).collect();
         let counts = |disk: DiskNumber| world.rig.machine.counts(SlotId(disk.0.into())).writes;
         let before: Vec<u64> = (0..DISKS as u16).map(|disk| counts(DiskNumber(disk))).collect();
-        // More than its share of the writes in flight.
+        // More writes than the slow disk's share of the writes in flight.
         let waiting = join_all((1..ROW_UNITS).map(|unit| world.write(unit..unit + 1, false)));
         let began = world.rig.env.now();
         let quick = async {

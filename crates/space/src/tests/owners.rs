@@ -1,5 +1,5 @@
-//! Rule 15: two owners of a space at the same time. The earlier one is not told of the other, and has a valid lease: only the
-//! disks and the coordinator refuse it.
+//! Rule 15: two owners of a space at the same time. The earlier owner is not notified of the other, and has a valid
+//! lease: only the disks and the coordinator refuse it.
 //!
 //! `SPACE_PLANT=no_fence` plants a bug: the owners' handles of a disk share no gate.
 
@@ -15,7 +15,7 @@ use pool_seam::Membership;
 
 use super::*;
 
-/// The gates of the disks, which the handles of all owners share, as in a pool.
+/// The gates of the disks, shared by the handles of all owners, as in a pool.
 #[derive(Clone, Default)]
 struct Gates(Arc<Mutex<BTreeMap<DiskNumber, Arc<Gate>>>>);
 
@@ -93,7 +93,7 @@ impl Disk for Gated {
     }
 }
 
-/// Numbers that a seed decides: SplitMix64.
+/// SplitMix64, seeded by the test.
 struct Random(u64);
 
 impl Random {
@@ -111,8 +111,8 @@ fn somewhere(random: &mut Random) -> std::ops::Range<u64> {
     first..first + 1 + random.below(4)
 }
 
-/// Works for ever; no write or flush is acknowledged once another owner has opened the space. A discard may be: it is not
-/// durable before a flush, and needs no disk.
+/// Works without end; no write or flush may be acknowledged after another owner has opened the space. A discard may
+/// be: it is not durable before a flush, and needs no disk.
 async fn user(world: &World, is_deposed: &Cell<bool>, acknowledged: &Cell<usize>, mut random: Random) {
     loop {
         world.rig.env.sleep(Duration::from_micros(random.below(3000))).await;
@@ -177,7 +177,7 @@ fn an_owner_that_is_not_told_of_the_next_one_changes_nothing() {
                 let before = acknowledged.get();
                 // Writes in flight at the fence may have happened or not.
                 *new.model.lock() = old.model.lock().after_crash(u64::MAX, &rig.machine);
-                // Its values are none of those that the earlier owner still tries to write.
+                // The new owner's values must differ from those that the earlier owner still writes.
                 new.model.lock().skip(1 << 20);
                 for unit in used() {
                     new.settle(unit..unit + 1, &what).await;
@@ -195,7 +195,7 @@ fn an_owner_that_is_not_told_of_the_next_one_changes_nothing() {
                 _ = users => unreachable!("they work for ever"),
             };
             assert!(before > 0, "{what}: the earlier owner did something");
-            // Nothing of the earlier owner comes late.
+            // Late I/O of the earlier owner must have no effect.
             let new = new.crashed(PowerCut::KeepAll, |_| {}).await;
             for unit in used() {
                 new.read(unit..unit + 1).await.unwrap();

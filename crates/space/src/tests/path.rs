@@ -39,7 +39,7 @@ fn reads_give_what_was_written() {
     }
 }
 
-/// A unit may lie in several buffers, none of which ends where a unit does.
+/// A unit may span several buffers whose ends are not unit boundaries.
 #[test]
 fn writes_from_buffers_of_any_length() {
     for setup in setups() {
@@ -58,7 +58,7 @@ fn writes_from_buffers_of_any_length() {
     }
 }
 
-/// Many users at a time: in whatever order the disks answer, reads return one of the newest values.
+/// Many concurrent users: reads return one of the newest values, in whatever order the disks complete the I/O.
 #[test]
 fn users_at_the_same_units() {
     for setup in setups() {
@@ -89,7 +89,7 @@ async fn user(world: &World, steps: usize) {
     }
 }
 
-/// Rule 2: the unit is overwritten while a flush waits for it; the flush waits for the write, and has its value.
+/// Rule 2: a unit is overwritten while a flush waits for it. The flush waits for that write, and includes its value.
 #[test]
 fn a_flush_waits_for_a_write_of_what_it_makes_durable() {
     virtual_time(async {
@@ -113,7 +113,7 @@ fn a_flush_waits_for_a_write_of_what_it_makes_durable() {
     });
 }
 
-/// A call whose future is dropped is done all the same.
+/// A call whose future is dropped still takes effect.
 #[test]
 fn calls_that_are_dropped_are_done() {
     virtual_time(async {
@@ -172,7 +172,7 @@ fn look_ups_of_tables_are_counted() {
     });
 }
 
-/// Units that a crash has left open are in doubt until they are resolved.
+/// Units that a crash has left undecided are in doubt until they are resolved.
 #[test]
 fn a_crash_leaves_a_space_in_doubt() {
     virtual_time(async {

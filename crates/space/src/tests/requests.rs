@@ -10,8 +10,8 @@ fn scrub(began: u64) -> OwnerOp {
     OwnerOp::Scrub(ScrubRecord { began, ..ScrubRecord::default() })
 }
 
-/// The first one is sent at once; those that wait meanwhile share a request. If that is refused, only the callers whose
-/// own operations do not fit fail.
+/// The first caller's request is sent at once; callers that wait meanwhile share a request. If it is refused, only
+/// the callers whose own operations conflict fail.
 #[test]
 fn callers_that_wait_share_a_request() {
     virtual_time(async {
@@ -31,12 +31,13 @@ fn callers_that_wait_share_a_request() {
         let done = join_all(calls.map(|ops| inner.commit_if_fits(ops))).await;
         assert_eq!(done, [true, true, false, true, false, true].map(Ok));
         assert_eq!((world.space.size(), world.rig.view_now().record.scrub.began), (size + UNIT, 22));
-        // The first alone, the others together, and then each of them.
+        // The first caller's request, the shared one, and then one for each caller.
         assert_eq!(requests() - before, 2 + 2 + 5);
     });
 }
 
-/// A caller that is dropped while its request has no answer: the next caller repeats that first, with its number.
+/// A caller is dropped while its request has no answer: the next caller repeats that request first, with the same
+/// number.
 #[test]
 fn a_dropped_request_is_completed() {
     virtual_time(async {

@@ -1,5 +1,5 @@
-//! Rule 21: the newest bytes are also taken from a copy that has missed the region. The region of a disk that leaves is
-//! missed even if few or none of its units have changed.
+//! Rule 21: the newest bytes are also read from a copy whose region is stale. When a disk is removed, a whole region
+//! becomes stale even if few or none of its units have changed.
 
 use pool_seam::{Found, LossRecord, RowNumber};
 
@@ -7,7 +7,7 @@ use super::failures::copies_agree;
 use super::*;
 
 const ROW: RowNumber = RowNumber(0);
-/// Units that are written, and those of the damaged stripe: one of each data column.
+/// The number of units that are written.
 const UNITS: u64 = 24;
 
 /// A setup, and the sets of slabs that are damaged while slab `away` is absent: together more than the row survives.
@@ -64,7 +64,7 @@ enum First {
     Read,
     Resync,
     Scrub,
-    /// Also before the disk returns: its units are recorded as lost.
+    /// A read while the disk is absent, too: its units are recorded as lost.
     ReadWhileAway,
 }
 
@@ -102,7 +102,7 @@ fn a_disk_that_returns_has_what_is_damaged_elsewhere() {
                     assert_eq!(lost, first == First::ReadWhileAway, "{what}");
                     world.rig.env.sleep(Duration::from_secs(1)).await;
                     assert_eq!(loss(&world), LossRecord::default(), "{what}");
-                    // The damaged copies are good again: the other one is not needed any more.
+                    // The damaged copies are repaired, so the other copy is no longer needed.
                     world.flush().await.unwrap();
                     copies_agree(&world).await;
                     flip(&world, away);
@@ -152,7 +152,7 @@ fn a_unit_that_is_declared_lost_is_restored_by_a_disk_that_returns() {
     }
 }
 
-/// Too many columns are damaged to compute them, but the disk has its own one.
+/// Too many columns are damaged to recover them all, but the disk has its own column.
 #[test]
 fn a_column_is_restored_beside_lost_ones() {
     for is_crash in [false, true] {
@@ -182,7 +182,7 @@ fn a_column_is_restored_beside_lost_ones() {
     }
 }
 
-/// The unit was overwritten while the disk was absent: what the disk has is old, and never returned.
+/// The unit was overwritten while the disk was absent: the disk's bytes are old, and never returned.
 #[test]
 fn old_data_does_not_come_back() {
     for (setup, away, damaged) in cases() {
@@ -206,7 +206,7 @@ fn old_data_does_not_come_back() {
                     world.write(0..UNITS, true).await.unwrap();
                 }
                 if is_cold {
-                    // The region is not active any more: damage there does not count as a write in flight (rule 5 b).
+                    // Makes the region inactive, so that damage there does not count as a write in flight (rule 5 b).
                     for _ in 0..2 {
                         world.space.checkpoint().await.unwrap();
                     }
@@ -218,7 +218,7 @@ fn old_data_does_not_come_back() {
                 let reads = async |world: &World, what: &str| {
                     let mut lost = 0;
                     for unit in 0..UNITS {
-                        // The model refuses old data.
+                        // The model does not allow old data.
                         match world.read(unit..unit + 1).await {
                             Ok(()) => {}
                             Err(SpaceError::Corrupt { .. }) if stripe.contains(&unit) => lost += 1,
@@ -239,8 +239,8 @@ fn old_data_does_not_come_back() {
     }
 }
 
-/// The checksums of the absent column may be in no block, and a restart has forgotten them: the other columns show which
-/// of its units are the newest. A write that would leave nothing to show it is refused until the disk returns.
+/// The checksums of the absent column may be in no block, and a restart forgets them. The other columns prove which
+/// of its units are the newest. A write that would destroy this proof is refused until the disk returns.
 #[test]
 fn a_column_is_restored_without_its_checksum() {
     for (setup, away, damaged) in cases().into_iter().filter(|(setup, ..)| setup.columns > 1) {
@@ -268,7 +268,7 @@ fn a_column_is_restored_without_its_checksum() {
                     for slab in damaged.iter().filter(|slab| is_written && **slab < 3) {
                         let unit = *slab as u64 * 4 + 2;
                         let written = world.write(unit..unit + 1, true).await;
-                        // With all other data, the parities can be computed anew.
+                        // If all other data is known, the parities can be recomputed.
                         if !(0..3).any(|other| other != *slab && (other == away || damaged.contains(&other)))
                         {
                             assert_eq!(written, Ok(()), "{what}");

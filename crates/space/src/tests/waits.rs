@@ -1,4 +1,4 @@
-//! Calls, jobs and checkpoints that wait for each other: no order of these ends in a circular wait ([`crate::locks`]).
+//! Calls, jobs and checkpoints that wait for each other: no order of them leads to a deadlock ([`crate::locks`]).
 
 use disk::Op;
 use disk::sim::{Fault, Rule, When};
@@ -20,7 +20,7 @@ async fn with_unplaced_stripe(parity: u8) -> World {
     world.write(0..48, true).await.unwrap();
     world.write(24..25, true).await.unwrap();
     let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
-    // The others are decided.
+    // Decides all other units.
     for units in [0..24, 25..28, 29..32, 33..48] {
         world.read(units).await.unwrap();
     }
@@ -37,7 +37,7 @@ async fn lock(world: &World, units: std::ops::Range<usize>) -> RangeLock {
     world.space.0.locks.lock(GROUP, units, Mode::Exclusive).await
 }
 
-/// Writes a unit until the log has been full.
+/// Writes a unit repeatedly, until the log was full.
 async fn fill_log(world: &World, unit: u64) {
     let ring = world.space.0.log().usage().1;
     let writes = async {
@@ -53,8 +53,9 @@ async fn after<T>(world: &World, seconds: u32, call: impl Future<Output = T>) ->
     call.await
 }
 
-/// The checkpoint waits for writes of stripes to pause; a write waits for the end of that pause and holds the locks of
-/// stripes 9 to 11; another write waits for these and is the first that needs stripe 8.
+/// The checkpoint waits until no write of stripes is running. One write waits for the end of the checkpoint's
+/// exclusive access, and holds the locks of stripes 9 to 11. Another write waits for these locks, and is the first
+/// that needs stripe 8.
 #[test]
 fn a_checkpoint_beside_writers_that_queue_for_the_stripe_it_places() {
     for parity in 1..=2 {
@@ -110,7 +111,7 @@ fn a_checkpoint_of_a_full_log_waits_for_no_stripe() {
     });
 }
 
-/// The end of a move excludes checkpoints, and waits for locks whose holders may wait for room.
+/// The end of a move excludes checkpoints, and waits for locks whose holders may wait for room in the log.
 #[test]
 fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
     virtual_time(async {
@@ -121,7 +122,7 @@ fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
         let order = JobOrder::Fill(vec![(RowNumber(0), 0, None)]);
         let moved = world.space.run(JobId(1), order).wait();
         let beside = async {
-            // Queued behind the piece of the job that waits for this lock; after that the job has only its end left.
+            // Queued behind the job's piece that waits for this lock; afterwards only the end of the job is left.
             world.rig.env.sleep(SECOND).await;
             let next = lock(&world, last..last + 1);
             tokio::pin!(next);

@@ -21,7 +21,7 @@ pub struct Seen<T> {
 }
 
 impl<T> Current<T> {
-    /// Creates it with its first value.
+    /// Creates the cell with its first value.
     pub fn new(value: Arc<T>) -> Current<T> {
         Current { number: AtomicU64::new(0), value: RwLock::new(value) }
     }
@@ -32,12 +32,12 @@ impl<T> Current<T> {
         Seen { number: self.number.load(Ordering::Acquire), value: Arc::clone(&value) }
     }
 
-    /// Whether it has not been replaced since: one load, no lock.
+    /// Whether the value has not been replaced since: one load, no lock.
     pub fn is_current(&self, seen: &Seen<T>) -> bool {
         self.number.load(Ordering::Acquire) == seen.number
     }
 
-    /// Replaces the value if `is_newer` is true of the current one and the new one; returns whether it did.
+    /// Replaces the value if `is_newer(current, new)` is true; returns whether it did.
     pub fn replace(&self, value: Arc<T>, is_newer: impl FnOnce(&T, &T) -> bool) -> bool {
         let mut present = self.value.write();
         if !is_newer(&**present, &value) {

@@ -50,7 +50,8 @@ pub(crate) fn view(number: u64, resiliency: Resiliency, rows: Vec<(u32, Row)>) -
 
 #[test]
 fn a_mirrored_column_is_its_copies_and_the_moving_one() {
-    // Columns on disks 0 and 1, 2 and 3; a slab of the second moves to 4. Region 1 of disk 2 is missed.
+    // The columns are on disks 0 and 1, and 2 and 3; a slab of the second column moves to disk 4. Region 1 is stale
+    // on disk 2.
     let mut row = Row::new(5, [copy(0, 0, 0), copy(1, 1, 0), copy(2, 2, 0b10), copy(3, 3, 0)]);
     row.set_moving(Some(Moving { index: 2, copy: copy(4, 9, u64::MAX) }));
     let view = view(1, Resiliency::Mirror { copies: 2 }, vec![(1, row)]);

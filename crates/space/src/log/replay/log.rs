@@ -34,8 +34,8 @@ pub struct Replayed {
     pub replica: usize,
     /// The replicas that should contain it and do not.
     pub lacking: Vec<usize>,
-    /// False if the data of its units may be missing (rule 5). A record that its own segment left unconfirmed stays
-    /// unconfirmed, regardless of later segments (rule 13).
+    /// Whether the data of the record's units is certainly durable (rule 5). A record that its own segment left
+    /// unconfirmed stays unconfirmed, regardless of later segments (rule 13).
     pub confirmed: bool,
 }
 

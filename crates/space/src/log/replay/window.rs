@@ -7,7 +7,7 @@ use crate::log::BLOCK;
 pub(super) struct Window {
     /// The first position that the replica contains; `None` if it contains none.
     pub(super) joined: Option<u64>,
-    /// The position after the reads that were requested.
+    /// The position after all requested reads.
     pub(super) asked: u64,
     /// The position of the first byte of `bytes`.
     from: u64,
@@ -49,7 +49,7 @@ impl Window {
         &self.bytes[from..from + blocks as usize * BLOCK]
     }
 
-    /// Frees positions before this one, when they are half of the buffer: each byte is moved at most once.
+    /// Frees positions before this one, once they are half of the buffer, so that each byte is moved at most once.
     pub(super) fn drop_before(&mut self, position: u64) {
         let unused = (position.saturating_sub(self.from) as usize * BLOCK).min(self.bytes.len());
         if unused * 2 >= self.bytes.len() {

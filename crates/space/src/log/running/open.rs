@@ -40,12 +40,12 @@ pub struct Required {
     pub mark: u64,
 }
 
-/// The content of an opened log.
+/// The result of opening a log.
 #[derive(Debug)]
 pub struct Opened {
     /// Its records from the tail on, and the findings about its replicas, by their index in the caller's list.
     pub log: Log,
-    /// The payload of its records, by sequence.
+    /// The payload of the log's records, by sequence.
     pub payloads: BTreeMap<u64, Sg>,
     /// The first position and sequence of this owner.
     pub first: Point,
@@ -154,7 +154,7 @@ impl SpaceLog {
                 Some(Arc::new(Live::new(&settings, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
-            // A crash between this header and the next leaves a replica one serial behind, and never two.
+            // If a crash separates this header from the next one, a replica is one serial behind, but never two.
             for (live, places) in lives.iter().zip(&places) {
                 let own = Header::newest(places.clone()).map(|own| own.age());
                 if let Some(live) = live.as_deref().filter(|_| own != Some(found.age())) {
@@ -198,7 +198,7 @@ impl LogSettings {
         if header.segments.len() <= SEGMENTS_MAX { Ok(header) } else { Err(OpenError::Segments) }
     }
 
-    /// Reads headers and rings. Also returns why a replica cannot be used.
+    /// Reads headers and rings. Also returns the reason for each replica that cannot be used.
     async fn read(
         &self,
         replicas: &[Replica],
@@ -298,7 +298,7 @@ async fn set_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Ve
     }
 }
 
-/// A replica whose header could not be read.
+/// Finds a replica whose header could not be read.
 fn unread<'a>(replicas: &'a [Replica], failed: &[Option<DiskError>]) -> Option<(&'a Replica, DiskError)> {
     replicas.iter().zip(failed).find_map(|(replica, failed)| Some((replica, (*failed)?)))
 }
@@ -316,7 +316,8 @@ async fn payloads(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<BT
     Ok(payloads)
 }
 
-/// Writes missing records to a replica, so that all replicas are equal from the tail on, whichever is lost next.
+/// Writes missing records to a replica, so that all replicas are equal from the tail on, whichever replica is lost
+/// next.
 async fn repair(
     w: &LogSettings,
     log: &Log,

@@ -31,8 +31,8 @@ const RING_AT: u64 = 16;
 pub struct Replica {
     /// The generation with which the slab was allocated: it identifies the replica for the log and its space.
     pub allocation: u32,
-    /// The disk's port: the log's calls are outstanding there like the space's own, so that the disk is reopened only
-    /// when it has completed all of them.
+    /// The disk's port. The log's calls count as outstanding there, like the space's own, so that the disk is
+    /// reopened only when it has completed all of them.
     pub port: Arc<Port>,
     /// The byte at which the slab's data begins on the disk.
     pub offset: u64,
@@ -42,8 +42,8 @@ pub struct Replica {
 pub enum Verdict {
     /// The replica is removed, durably.
     LeftOut,
-    /// The replica is needed: the log retries the write, on this port of its disk, and acknowledges nothing before. No
-    /// earlier write may be outstanding there.
+    /// The replica is needed: the log retries the write on this port of its disk, and acknowledges nothing before. No
+    /// earlier write may be outstanding on the port.
     Again(Arc<Port>),
 }
 
@@ -57,8 +57,8 @@ pub trait Coordination: Send + Sync {
     /// A write to this replica failed, or timed out.
     fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
 
-    /// These replicas lack records that were durable there: their disks were rolled back. Returns the replicas that are
-    /// removed, when that is durable; the evidence must not be overwritten before.
+    /// These replicas lack records that were durable there: their disks were rolled back. Returns the replicas that
+    /// are removed, when their removal is durable; the evidence must not be overwritten before.
     fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
     /// The replica has all records from the log's tail on; returns when that is durable: the replica is complete from
@@ -67,7 +67,7 @@ pub trait Coordination: Send + Sync {
 }
 
 impl LogSettings {
-    /// The result of a call to a disk, or a timeout, after which the call may still take effect.
+    /// Waits for a call to a disk, or fails with a timeout, after which the call may still take effect.
     async fn in_time<T>(
         &self,
         call: impl Future<Output = Result<T, DiskError>>,
@@ -98,7 +98,7 @@ pub(super) struct Live {
     port: Mutex<Arc<Port>>,
     /// The slot for the next header.
     header_place: AtomicUsize,
-    /// It is complete: acknowledgements may rely on it.
+    /// Whether the replica is complete: acknowledgements may rely on it.
     pub(super) counts: AtomicBool,
     pub(super) standing: watch::Sender<ReplicaState>,
     /// Held while a write is in flight.

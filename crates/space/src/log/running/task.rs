@@ -2,8 +2,8 @@
 //! in parallel, a header on one after the other, or a replica that joins. Flushes of the space's disks run beside it.
 //!
 //! Invariants:
-//! 1. A record is kept until a replica has it, and is written again at the same place to the replicas that exist then
-//!    (rule 7).
+//! 1. A record is kept until a replica has stored it. It is written again, at the same place, to the replicas that
+//!    exist then (rule 7).
 //! 2. While no replica is complete, records are written to those that join, and no caller is answered.
 //! 3. A replica joins between two records, and not inside of a snapshot as long as another one exists.
 
@@ -41,7 +41,7 @@ pub(super) struct Task {
     /// Results that wait for a complete replica.
     answers: Answers<Answer<()>>,
     progress: watch::Sender<Progress>,
-    /// There is no room for waiting entries.
+    /// Waiting entries have no room in the ring.
     is_full: bool,
     /// Replicas that are not complete yet, with the callers of [`super::SpaceLog::join`].
     joining: Vec<(Arc<Live>, Answer<()>)>,
@@ -57,7 +57,7 @@ struct Unwritten {
 struct Running {
     /// The first record of the snapshot.
     tail: Point,
-    /// Records that were not begun.
+    /// The records that are not begun yet.
     records: VecDeque<Content>,
     done: Answer<()>,
 }
@@ -122,7 +122,7 @@ impl Task {
             };
             self.answer();
             if is_confirmed {
-                // Lets answered callers enqueue more work for the next record.
+                // Lets callers that were answered enqueue more work for the next record.
                 tokio::task::yield_now().await;
             }
         }
@@ -208,7 +208,7 @@ impl Task {
         None
     }
 
-    /// Stage 1 and stage 2 of a record.
+    /// Begins a record: writes it to the replicas, and flushes the disks that it requires.
     fn begin_record(&mut self, record: Record, content: Content) {
         let Record { id, flush } = record;
         if let Some(set) = flush {
@@ -253,7 +253,8 @@ impl Task {
         })
     }
 
-    /// The header of a checkpoint, on one replica after the other; then replicas that have all records become complete.
+    /// Writes the header of a checkpoint to one replica after the other; then replicas that have all records become
+    /// complete.
     fn write_headers(&self, state: &State) -> BoxFuture<Result<Done, Deposed>> {
         let tail = self.checkpoint.as_ref().expect("checked").tail;
         let header = self.header.clone().next(tail);
@@ -275,7 +276,7 @@ impl Task {
         })
     }
 
-    /// A new replica gets the current header, and every record from the next one on.
+    /// Writes the current header to a new replica, which gets every record from the next one on.
     fn join(&mut self, state: &mut State, Join { live, done, .. }: Join) {
         let joined = self.unwritten.as_ref().map_or(state.core.end().position, |record| record.position);
         live.joined.store(joined, Ordering::Relaxed);
@@ -313,7 +314,7 @@ impl Task {
     fn answer(&mut self) {
         let state = self.shared.state.lock();
         let (counts, is_checkpoint_due) = (state.counts(), state.is_checkpoint_due());
-        // With replicas that only join no caller is answered before a checkpoint (invariant 2).
+        // While all replicas are joining, no caller is answered before a checkpoint (invariant 2).
         let is_full = self.is_full || !counts && !state.replicas.is_empty();
         let (confirmed, said) = state.core.progress();
         drop(state);
@@ -358,7 +359,7 @@ impl Task {
     }
 }
 
-/// When the task ends in any way, also with its worker, all waiting calls fail.
+/// When the task ends in any way, even with its worker, all waiting calls fail.
 impl Drop for Task {
     fn drop(&mut self) {
         let error = self.ended;

@@ -1,6 +1,6 @@
-//! Chance in tests, from a seed.
+//! Pseudo-random numbers for tests, from a seed.
 
-/// A generator that depends on nothing: SplitMix64.
+/// SplitMix64, without any other source of randomness.
 #[derive(Clone, Debug)]
 pub(in crate::log) struct Chance(pub(in crate::log) u64);
 

@@ -48,7 +48,7 @@ fn the_newest_record_is_unconfirmed() {
     assert_eq!(log.findings, []);
 }
 
-/// Step 2: each record is taken from a replica that has it, and the other one has lost a write.
+/// Step 2: each record is taken from a replica that has it; the other replica has lost a write.
 #[test]
 fn the_union_of_the_replicas() {
     let mut history = history(4);
@@ -97,7 +97,8 @@ fn a_gap_at_the_end_of_a_closed_segment() {
     assert_eq!((log.findings, log.next), (vec![Finding::Gap { from, to: history.end }], history.end));
 }
 
-/// The position of a head is its own: a copy in payload, with the key and an expected sequence, is none.
+/// A head is valid only at its own position: a copy of it in payload, with the key and an expected sequence, is no
+/// record.
 #[test]
 fn payload_that_copies_the_log() {
     for seed in 0..20 {
@@ -113,7 +114,7 @@ fn payload_that_copies_the_log() {
     }
 }
 
-/// Payload of a torn record that imitates a head at its own position, made with an older key or a guessed one.
+/// A torn record's payload that imitates a head at its own position, made with an older key or a guessed one.
 #[test]
 fn payload_that_imitates_the_log() {
     for seed in 0..20 {
@@ -130,7 +131,7 @@ fn payload_that_imitates_the_log() {
     }
 }
 
-/// With the right key and in its place, but of another epoch or with a sequence that has been: no record.
+/// A head with the right key and position, but of another epoch or with an earlier sequence, is no record.
 #[test]
 fn a_record_of_another_epoch_or_sequence() {
     for (epochs, records, is_found) in [(0, 0, true), (1, 0, false), (0, 1, false)] {
@@ -212,7 +213,7 @@ fn a_skipped_end_of_the_ring() {
     assert!(history.written.windows(2).any(|w| w[0].id.position + 5 < w[1].id.position), "one was skipped");
 }
 
-/// `joined`: no earlier record of a replica is used, whatever its ring has, and none is reported as missing.
+/// No record before `joined` is taken from a replica, whatever its ring contains, and none is reported as missing.
 #[test]
 fn a_replica_that_joined() {
     let mut history = history(3);
@@ -238,7 +239,7 @@ fn unconfirmed_in_a_closed_segment() {
     assert_eq!(log.findings, []);
 }
 
-/// Step 1: an older header, and none.
+/// Step 1: a replica with an older header, and one without a header.
 #[test]
 fn headers_that_were_lost() {
     let mut history = history(2);
@@ -259,7 +260,7 @@ fn headers_that_were_lost() {
     assert_eq!(replay(&history.replicas, 5, &mut Chance(1)), Err(NoHeader));
 }
 
-/// Step 5.
+/// Step 5: a rolled-back log is detected.
 #[test]
 fn a_log_that_was_set_back() {
     let history = history(3);

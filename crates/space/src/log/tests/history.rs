@@ -1,4 +1,4 @@
-//! A writer of a log on replicas that crash, lose writes and are set back.
+//! A writer of a log on replicas that crash, lose writes and are rolled back.
 
 use pool_seam::{DiskNumber, RowNumber};
 
@@ -9,7 +9,7 @@ use crate::log::header::{Closed, Header, Key, ReplicaId, Segment, older};
 use crate::log::record::{self, RecordId};
 use crate::log::ring::{Point, Ring};
 
-/// One replica: the two places of its header, with what was written there, and its ring.
+/// One replica: the two slots of its header, with the headers written there, and its ring.
 #[derive(Clone, Debug)]
 pub(super) struct Replica {
     pub(super) headers: [Option<Header>; 2],
@@ -48,7 +48,7 @@ pub(super) enum Payload {
     /// Any block of an earlier record, byte for byte.
     CopyOfRecord,
     CopyOfHeader,
-    /// A head for this very position and a plausible sequence, made with another key.
+    /// A head for this position with a plausible sequence, made with another key.
     Forged,
 }
 
@@ -196,7 +196,7 @@ impl History {
         let most = self.chance.below(4);
         for replica in 0..self.replicas.len() {
             for (i, block) in record.bytes.chunks(BLOCK).enumerate() {
-                // From hardly any to nearly all.
+                // The number of blocks written ranges from hardly any to nearly all.
                 if self.chance.below(4) <= most {
                     self.replicas[replica].at(first + i as u64).copy_from_slice(block);
                 }
@@ -269,7 +269,7 @@ impl History {
             Payload::Random => vec![self.chance.next() as u8; BLOCK],
             Payload::Zeros => vec![0; BLOCK],
             Payload::CopyOfRecord if !self.written.is_empty() => {
-                // A recent one: its sequence is plausible.
+                // A recent record: its sequence is plausible.
                 let recent = (self.written.len() as u64).min(3);
                 let record = self.chance.below(recent) as usize + self.written.len() - recent as usize;
                 let bytes = &self.written[record].bytes;

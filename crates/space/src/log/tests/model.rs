@@ -145,14 +145,14 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Crash {
     torn: Option<(Vec<Payload>, usize, u64)>,
-    /// Records that stay, and the replicas that get the header.
+    /// The number of records that stay, and the replicas (bits) that get the header.
     torn_header: Option<(usize, u64)>,
-    /// Replicas that are set back: bits, and how many of their images ago.
+    /// The replicas (bits) that are rolled back, and by how many images.
     set_back: (u64, usize),
-    /// Heads and other blocks of the newest records, of how many records, on which replicas (bits).
+    /// Damage to the newest records: to their heads or other blocks, of how many records, on which replicas (bits).
     damage: Option<(bool, usize, u64)>,
     no_header: Option<usize>,
-    /// Replicas with findings are replaced.
+    /// Whether replicas with findings are replaced.
     replace: bool,
 }
 

@@ -18,7 +18,7 @@ fn a_record_that_would_pass_the_end_begins_at_block_0() {
 }
 
 proptest! {
-    /// Against a model ring that records which record each block has.
+    /// Compares with a model ring that knows the record in each block.
     #[test]
     fn no_live_record_is_overwritten(blocks in 1..40_u64, steps in vec((1..12_u64, 0..4_usize), 1..200)) {
         let ring = Ring::new(blocks).unwrap();
@@ -38,7 +38,7 @@ proptest! {
                     end = position + length;
                 }
                 None => {
-                    // A record that fits an empty ring of this place does not fit only because of live ones.
+                    // The record would fit an empty ring at this place, so only live records are in its way.
                     let position = ring.place(end, length);
                     prop_assert!(position + length - tail > blocks);
                 }

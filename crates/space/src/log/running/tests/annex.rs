@@ -92,7 +92,7 @@ fn a_full_ring_stops_callers_and_not_a_checkpoint() {
             let world = World::new(1, ring, 1);
             let log = world.create().await;
             log.annex_put(1, vec![1; share(world.ring).min(60 << 10) - 100]).await.unwrap();
-            // The snapshot lies at the ring's end in one of these.
+            // In one of these rounds the snapshot is at the ring's end.
             for round in 0..7 {
                 let mut waits = fill(&world, &log).await;
                 let (used, blocks) = log.usage();

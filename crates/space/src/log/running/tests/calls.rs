@@ -52,7 +52,7 @@ fn same_after_every_drop(call: impl AsyncFn(&World, &SpaceLog)) {
         let found = in_virtual_time(async {
             let (world, log) = slow().await;
             let is_done = dropped_after(polls, &world, Box::pin(call(&world, &log))).await;
-            // A future that was never polled has not called anything.
+            // A future that was never polled has called nothing.
             (polls > 0).then_some((found(&world, log).await, is_done))
         });
         let Some((found, is_done)) = found else { break };

@@ -28,7 +28,7 @@ pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, see
     let what = format!("seed {seed}, cut before event {} ({cut:?})", moment.event);
     in_virtual_time(async {
         let after = world.after(moment, cut);
-        // Nothing that was found is lost in another power cut, at any time, not even during the opening.
+        // Another power cut at any time, even during the opening, loses nothing that was found.
         after.machine.record();
         let (log, opened) = after.open().await;
         model.check(&after, &log, &opened, moment.event, &what);

@@ -139,7 +139,7 @@ fn a_replica_counts_when_the_tail_has_passed_its_joining() {
         joined.await.unwrap();
         assert!(!world.coordinator.rows()[&1].missed && !log.reached().is_checkpoint_due);
         append(&world, &log, &model, true).await;
-        // The new replica alone has everything.
+        // Only the new replica has all records.
         world.coordinator.change(|rows| rows.get_mut(&0).unwrap().missed = true);
         drop(log);
         check_next(&world, &model).await;

@@ -22,10 +22,10 @@ pub(super) struct Model {
 #[derive(Clone, Debug, Default)]
 struct Unit {
     is_redo: bool,
-    /// It is in the log's queue or beyond.
+    /// Whether it was passed to the log.
     enqueued: bool,
     acknowledged: Option<u64>,
-    /// Its block was written by a checkpoint.
+    /// The checkpoint that wrote its block.
     block: Option<u64>,
     /// Its flush failed.
     doubted: bool,
@@ -43,7 +43,7 @@ impl Model {
         Arc::new(Model { machine: machine.clone(), next, units, annex })
     }
 
-    /// A unit that is used once.
+    /// A unit that no other entry uses.
     pub(super) fn unit(&self, is_redo: bool) -> u32 {
         let mut next = self.next.lock();
         *next += 1;
@@ -79,7 +79,7 @@ impl Model {
         self.annex.lock().get_mut(&key).expect("a key")[number].acknowledged = Some(self.machine.events());
     }
 
-    /// The blocks of acknowledged units are written; others are carried.
+    /// The parts of a snapshot: the blocks have the acknowledged units, and the other units are carried.
     pub(super) fn parts(&self) -> Parts {
         let mut parts = Parts::default();
         for (unit, noted) in self.units.lock().iter_mut().filter(|(_, noted)| noted.enqueued) {

@@ -1,4 +1,4 @@
-//! A log with tables as its source: which record has which value.
+//! A log with tables as its source: checks which record has which value.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -118,7 +118,8 @@ impl TestCoordinator {
     }
 }
 
-/// The first allocation of a slab of the row. Each later one is 256 more, so that the number identifies the slab.
+/// The first allocation of a slab with this index. Each later one is 256 higher, so that the number identifies the
+/// slab.
 pub(super) fn first_of(index: u8) -> u32 {
     u32::from(index) + 1
 }
@@ -283,7 +284,7 @@ impl World {
         SpaceLog::open(self.settings(), self.replicas(), Required::default()).await.expect("a log that opens")
     }
 
-    /// A replica's slab on a disk that had none of this index.
+    /// A new replica with this index, on a disk that has had none with it.
     pub(super) fn new_replica(&self, index: u8, slot: SlotId) -> Replica {
         let mut place = None;
         self.coordinator.change(|rows| {
