@@ -32,13 +32,13 @@ use crate::{DiskNumber, Members};
 /// The authority's value. Changes by the same owner keep epoch and incarnation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthorityValue {
-    /// Grows by one at least with each owner.
+    /// Increases by at least one with each owner.
     pub epoch: u64,
     /// A random number drawn with the epoch.
     pub incarnation: u64,
     /// The owner; `None` after a clean export.
     pub coordinator: Option<Claimant>,
-    /// Since when, in seconds since 1970 by the owner's clock.
+    /// The time since when it owns the pool, in seconds since 1970 by the owner's clock.
     pub since_unix_s: u64,
     /// The disks with metadata.
     pub voters: BTreeSet<DiskNumber>,
@@ -54,13 +54,13 @@ pub struct Revision(pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum CasError {
-    /// The value has changed.
+    /// Another value was found: the expected revision is not the current one.
     #[error("the pool has another owner, of epoch {}", .1.epoch)]
     Conflict(Revision, Box<AuthorityValue>),
     /// It is unknown whether the change was made: read the value.
     #[error("the change of the pool's owner was not confirmed")]
     Unknown,
-    /// The authority does not respond; its disks, with their errors.
+    /// The authority does not respond: its disks, with their errors.
     #[error("the records of the pool's owner cannot be read or written: too few of their disks respond")]
     Unreachable(Vec<(DiskNumber, DiskError)>),
     /// A disk that is to become a voter could not store the claim; the rest of the change was made.
@@ -77,7 +77,7 @@ pub enum Quorum {
     Register,
 }
 
-/// A set of voters in force, and how many of them must remain.
+/// A set of voters in force, and the number of them that must remain.
 pub type Config = (BTreeSet<DiskNumber>, usize);
 
 /// The disks that the metadata's writer currently uses, for an authority stored on the pool's disks.
@@ -94,7 +94,7 @@ pub trait PoolAuthority: Send + Sync {
     /// Reads the current value, linearizably. Extends the lease if the value is the holder's own.
     fn read(&self) -> BoxFuture<Result<(Revision, AuthorityValue), CasError>>;
 
-    /// Replaces the value of that revision; durable on return. The holder is from then on the one of `value`.
+    /// Replaces the value of that revision; durable on return. From then on the holder is the owner in `value`.
     fn compare_and_set(
         &self,
         expected: Revision,
@@ -104,33 +104,33 @@ pub trait PoolAuthority: Send + Sync {
     /// The quorum that determines the newest record.
     fn quorum(&self) -> Quorum;
 
-    /// Until when this holder may acknowledge.
+    /// The lease, which limits until when this holder may acknowledge.
     fn lease(&self) -> &Arc<Lease>;
 
     /// Called before a record may reach one of these voters, and when earlier sets have ended.
     fn set_in_force(&self, _: InForce) {}
 
-    /// Rewrites damaged places of an authority stored on the pool's disks; returns their number by disk.
+    /// Rewrites damaged places of an authority stored on the pool's disks. Returns the number of places by disk.
     fn repair(&self) -> BoxFuture<Result<BTreeMap<DiskNumber, u64>, CasError>> {
         Box::pin(std::future::ready(Ok(BTreeMap::new())))
     }
 }
 
-/// Until when an owner may acknowledge, in nanoseconds of [`env::Env::boot_ns`].
+/// The time until which an owner may acknowledge, in nanoseconds of [`env::Env::boot_ns`].
 #[derive(Debug)]
 pub struct Lease(AtomicU64);
 
 impl Lease {
-    /// How long it lasts from the beginning of the read that extends it.
+    /// The length of the lease, from the beginning of the read that extends it.
     pub const LENGTH: Duration = Duration::from_secs(5);
 
-    /// While there is I/O it is renewed after this time.
+    /// The age at which the lease is renewed while there is I/O.
     pub const RENEWAL: Duration = Duration::from_secs(1);
 
     /// How long a new owner writes only its claim: longer than [`Lease::LENGTH`] by the possible drift of clocks.
     pub const WAIT: Duration = Duration::from_secs(7);
 
-    /// It may not be extended any more.
+    /// The value of a lease that may not be extended any more.
     const ENDED: u64 = 0;
 
     /// An expired lease, which has to be extended first.
@@ -138,27 +138,27 @@ impl Lease {
         Arc::new(Lease(AtomicU64::new(1)))
     }
 
-    /// The remaining nanoseconds.
+    /// The remaining time, in nanoseconds.
     #[inline]
     pub fn left(&self, now_ns: u64) -> u64 {
         self.0.load(Ordering::Relaxed).saturating_sub(now_ns)
     }
 
-    /// Extends it after a read that began at `began_ns` and found the holder's value.
+    /// Extends the lease after a read that began at `began_ns` and found the holder's value.
     pub fn extend(&self, began_ns: u64) {
         let until = began_ns + Lease::LENGTH.as_nanos() as u64;
         let longer = |now: u64| (now != Lease::ENDED).then(|| now.max(until));
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer); // an ended one stays so
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer); // an ended lease stays ended
     }
 
-    /// Ends it permanently.
+    /// Ends the lease permanently.
     pub fn end(&self) {
         self.0.store(Lease::ENDED, Ordering::Release);
     }
 }
 
-/// [`PoolAuthority::compare_and_set`], read again where the result is unknown. Errors: [`CasError`], except
-/// [`CasError::Unknown`] for a change that was made.
+/// [`PoolAuthority::compare_and_set`], with a read if the result is unknown. Errors: as [`CasError`];
+/// [`CasError::Unknown`] is not returned for a change that was made.
 pub(crate) async fn set(
     authority: &dyn PoolAuthority,
     expected: Revision,

@@ -58,8 +58,8 @@ pub enum NotMade {
 }
 
 impl Pool {
-    /// Creates a space; its log has slabs, and no owner has written it yet. Only the shape in `record` is used: owner,
-    /// slot and rows are set by the pool.
+    /// Creates a space. Its log has slabs, and is not written by any owner yet. Only the shape in `record` is used:
+    /// the pool sets owner, slot and rows.
     pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
@@ -83,23 +83,24 @@ impl Pool {
         Some(OwnerId { space, node, epoch })
     }
 
-    /// An owner begins to open its space, until it is linked or the result is dropped.
+    /// Registers that an owner is opening its space, until the owner is linked or the result is dropped.
     pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
         self.metadata().owners().opens(owner)
     }
 
-    /// Links an owner: it is called when disks of its space are removed or join, and when its view changes. `false`: a
-    /// disk has joined during its opening, and may have been set back: the space has to be opened by another owner.
+    /// Links an owner: the pool calls it when disks of its space are removed or join, and when its view changes.
+    /// Returns `false` if a disk has joined during the opening and may have been rolled back: another owner has to
+    /// open the space.
     #[must_use]
     pub fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) -> bool {
         let is_linked = self.metadata().owners().link(owner, link);
-        // Sends changes since it was opened.
+        // Sends the changes since the space was opened.
         let view = self.metadata().view(owner.space);
         self.metadata().owners().update(view.into_iter().collect());
         is_linked
     }
 
-    /// The disk with this membership, which may be the one that it is about to join with.
+    /// The disk with this membership, which it may be about to join with.
     pub(crate) fn member_disk(&self, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let is_now = self.metadata().read(|s| s.membership(disk)) == Some(of);
         match self.members().get(disk).filter(|_| is_now) {
@@ -119,7 +120,8 @@ impl Pool {
         if owner.epoch < newest { Err(SeamError::Deposed(newest)) } else { Ok(view) }
     }
 
-    /// Carries out a request. If all free slabs are being discarded, waits for that first.
+    /// Carries out a request. If there is no room while freed slabs are being discarded, waits for the discards
+    /// first.
     async fn carry_out(&self, request: Request) -> Result<Arc<SpaceView>, SeamError> {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
         let deadline = env.now() + DISCARDS;
@@ -132,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// The same; returns `None` if it `may_wait` and running discards will make room.
+    /// [`Pool::carry_out`] without waiting. Returns `None` if `may_wait`, and discards in progress may make room.
     async fn carry_out_now(
         &self,
         request: Request,
@@ -156,7 +158,7 @@ impl Pool {
             Ok(Some(carried)) => carried,
             Ok(None) => return Ok(None),
             Err(full @ CommitError::Full { .. }) => {
-                // The metadata has no room for it. The number is used up nevertheless.
+                // The metadata has no room for the operations. The request's number is used nevertheless.
                 let nothing = Request { ops: Vec::new(), ..request };
                 Box::pin(self.carry_out(nothing)).await?;
                 return Err(SeamError::Failed(full.to_string()));

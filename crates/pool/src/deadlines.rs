@@ -6,25 +6,25 @@ use disk::Op;
 
 use crate::HANGS;
 
-/// How long an I/O may take. The default is for the disks of one machine, which may need seconds to recover a sector; a
-/// cluster, which can read other copies, needs a result in less than a second.
+/// How long an I/O may take. The defaults are for disks of one machine, which may need seconds to recover a sector. A
+/// cluster can read other copies, and needs a result in less than a second.
 ///
-/// An I/O of an owner fails over to other copies only when its disk is removed from service: that is what happens to a
-/// disk with a later one, if the pool can continue without the disk. See also [`Deadlines::log`].
+/// An owner's I/O fails over to other copies only when its disk is removed from service. The pool removes a disk with
+/// an I/O beyond its deadline, if it can continue without the disk. See also [`Deadlines::log`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// For owners' reads.
+    /// The deadline of owners' reads.
     pub reads: Duration,
-    /// For owners' writes.
+    /// The deadline of owners' writes.
     pub writes: Duration,
-    /// For owners' flushes and discards, whose time depends on the I/O before them.
+    /// The deadline of owners' flushes and discards, whose duration depends on the I/O before them.
     pub flushes: Duration,
-    /// For metadata, after which an I/O has failed. Longer than a disk's own error recovery.
+    /// The deadline of metadata I/O, which fails then. It is longer than a disk's own error recovery.
     pub metadata: Duration,
 }
 
 impl Deadlines {
-    /// The minimum of those for owners: the supervision has to sleep in between.
+    /// The minimum of the deadlines for owners: the supervision sleeps between its checks.
     pub const LEAST: Duration = Duration::from_millis(100);
 
     /// The same deadline for each I/O of an owner.
@@ -32,7 +32,7 @@ impl Deadlines {
         Deadlines { reads: each, writes: each, flushes: each, metadata }
     }
 
-    /// For an owner's I/O.
+    /// The deadline of an owner's I/O.
     pub fn of(&self, op: Op) -> Duration {
         match op {
             Op::Read => self.reads,
@@ -41,17 +41,17 @@ impl Deadlines {
         }
     }
 
-    /// For an I/O to a log, after which it has failed. Before that the disk is removed from service, if possible.
+    /// The deadline of an I/O to a log, which fails then. Before that the disk is removed from service, if possible.
     pub fn log(&self) -> Duration {
         3 * self.reads.max(self.writes).max(self.flushes)
     }
 
-    /// The shortest of those for owners.
+    /// The shortest deadline for owners.
     pub(crate) fn least(&self) -> Duration {
         self.reads.min(self.writes).min(self.flushes)
     }
 
-    /// The same, with the minimum for owners' I/O.
+    /// The deadlines, with those for owners raised to at least [`Deadlines::LEAST`].
     pub(crate) fn supervised(self) -> Deadlines {
         let Deadlines { reads, writes, flushes, metadata } = self;
         let [reads, writes, flushes] = [reads, writes, flushes].map(|each| each.max(Deadlines::LEAST));

@@ -14,7 +14,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All of them, the farthest first.
+    /// All levels, from the largest domains to the smallest.
     pub const ALL: [Level; 3] = [Level::Rack, Level::Node, Level::Enclosure];
 
     /// The name of a disk's domain of this level; empty when it is not known.
@@ -43,7 +43,7 @@ pub(crate) enum Domain<'a> {
     Disk(DiskNumber),
 }
 
-/// The domain of a disk on the first of these levels that is known for it; the disk itself if none is.
+/// The domain of a disk on the first of these levels for which it is known; the disk itself if it is known for none.
 pub(crate) fn domain<'a>(state: &'a State, disk: DiskNumber, levels: &[Level]) -> Domain<'a> {
     let Some(record) = state.disks.get(&disk) else { return Domain::Disk(disk) };
     let named = levels.iter().map(|level| (*level, level.name_of(&record.domains)));

@@ -17,7 +17,7 @@ pub struct Events {
     slow: Mutex<Slow>,
 }
 
-/// Current outliers, and disks removed as such.
+/// Current outliers, and disks that were removed as outliers.
 #[derive(Default)]
 struct Slow {
     here: BTreeMap<DiskNumber, Slowness>,
@@ -38,7 +38,7 @@ impl Events {
             *count
         };
         if found == Found::Unsettled {
-            // Writes that a crash interrupted are no damage, and there may be thousands.
+            // Writes that a crash interrupted are no damage, and there may be thousands of them.
             tracing::debug!(
                 disk = disk.0,
                 space = space.0,
@@ -46,13 +46,13 @@ impl Events {
                 "the copies of a unit differed after a crash"
             );
         } else if so_far.is_power_of_two() {
-            // There may be thousands.
+            // Logs only some of them, because there may be thousands.
             tracing::warn!(?found, disk = disk.0, so_far, space = space.0, address, "a unit was damaged");
         }
     }
 
-    /// Labels and metadata of all disks were read, and these places were rewritten ([`crate::Pool::scrub_metadata`]).
-    /// For a disk without such a place earlier damage is cleared.
+    /// Records the result of [`crate::Pool::scrub_metadata`]: the number of rewritten places of labels and metadata
+    /// by disk. Earlier damage is cleared for a disk without such a place.
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         let is_clean = |disk: &DiskNumber| found.get(disk).is_none_or(|places| *places == 0);
         self.counts.lock().retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
@@ -62,12 +62,12 @@ impl Events {
         }
     }
 
-    /// A whole space was read without damage: earlier damage is cleared.
+    /// Clears the damage of a space, after the whole space was read without damage.
     pub(crate) fn is_clean(&self, space: SpaceId) {
         self.counts.lock().retain(|(_, _, of), _| *of != Some(space));
     }
 
-    /// Clears the counts of repaired damage of a disk, or of all, and that it fails, until it fails again.
+    /// Clears the counts of repaired damage, and the failure, of a disk, or of all disks if `None`.
     pub fn clear(&self, disk: Option<DiskNumber>) {
         let repaired = |found: &Found| !matches!(found, Found::Lost);
         self.counts
@@ -76,12 +76,12 @@ impl Events {
         self.failing.lock().retain(|of, _| disk.is_some_and(|disk| disk != *of));
     }
 
-    /// A disk fails, and stays in service because it has the only copy of some data.
+    /// Records that a disk fails, but stays in service because it has the only copy of some data.
     pub(crate) fn fails(&self, disk: DiskNumber, error: &DiskError) {
         self.failing.lock().insert(disk, *error);
     }
 
-    /// A check has found a disk as it was opened: if it was gone, it is back.
+    /// Records that a check found the opened disk: if it was gone, it is back.
     pub(crate) fn is_there(&self, disk: DiskNumber) {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Gone { .. })) {
@@ -89,7 +89,7 @@ impl Events {
         }
     }
 
-    /// A disk joins again.
+    /// Records that a disk joins again.
     pub(crate) fn joins(&self, disk: DiskNumber) {
         self.failing.lock().remove(&disk);
         self.slow.lock().left.remove(&disk);
@@ -106,7 +106,7 @@ impl Events {
         }
     }
 
-    /// A disk is removed because it is slow.
+    /// Records that a disk is removed because it is slow.
     pub(crate) fn leaves_slow(&self, disk: DiskNumber, why: Slowness) {
         let mut slow = self.slow.lock();
         slow.here.remove(&disk);
@@ -124,13 +124,13 @@ impl Events {
         self.failing.lock().iter().map(|(disk, error)| (*disk, error.to_string())).collect()
     }
 
-    /// The ones among them whose storage was full.
+    /// The failing disks whose storage was full.
     pub fn full(&self) -> Vec<DiskNumber> {
         let is_full = |error: &DiskError| matches!(error, DiskError::Full { .. });
         self.failing.lock().iter().filter(|(_, error)| is_full(error)).map(|(disk, _)| *disk).collect()
     }
 
-    /// The storage of a full disk has space again: the disk itself did not fail.
+    /// Records that the storage of a full disk has space again: the disk itself did not fail.
     pub fn has_room(&self, disk: DiskNumber) {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Full { .. })) {

@@ -5,10 +5,10 @@
 //! paused, while a more urgent one runs, and as long as the clients need the disks ([`pacer`]).
 //!
 //! Invariants:
-//! 1. A job's checkpoint is the metadata (stale bits, rows, a scrub's position) and the logs of spaces: after a restart
-//!    it continues there.
-//! 2. Pieces that have begun complete: a job that fails or is stopped begins no more, and returns when the outstanding
-//!    ones are done.
+//! 1. A job's checkpoint is the metadata (stale bits, rows, a scrub's position) and the logs of spaces: after a
+//!    restart it continues there.
+//! 2. A piece that has begun completes: a job that fails or is stopped begins no more pieces, and returns when the
+//!    outstanding ones are complete.
 
 mod board;
 mod kinds;

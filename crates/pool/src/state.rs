@@ -10,12 +10,12 @@
 //! Invariants:
 //! 1. A slab of a disk belongs to one row at most; `used` says so for every slab of every disk, and is derived.
 //! 2. The copies of a column lie on different disks.
-//! 3. A row that is not new has, for each region, enough slabs where it is current, on present or absent disks, to
-//!    recover the region; a log has a complete replica: marking regions stale never loses data.
-//! 4. Numbers of disks and spaces and slab generations only grow.
+//! 3. A row that is not new has, for each region, enough current slabs to recover it, on present or absent disks; a
+//!    log has a complete replica. Marking regions stale never loses data.
+//! 4. Numbers of disks, numbers of spaces and slab generations only increase.
 //! 5. A voter is a present disk.
-//! 6. A row has at most one moving slab. It is a copy like the others, of the column of the slab that it replaces; that
-//!    one is freed only when the new one has all of its current regions.
+//! 6. A row has at most one moving slab. Its target is a copy like the others, of the same column as the slab that it
+//!    replaces. The old slab is freed only when the target has all of its current regions.
 //! 7. A request of an owner counts once: its number is higher than that of the last one of the same epoch.
 
 mod apply;
@@ -42,10 +42,10 @@ use std::sync::Arc;
 use crate::{DiskNumber, PoolId, SpaceId, voters};
 use used::Used;
 
-/// How many epochs a pool records.
+/// The number of epochs that a pool records.
 pub const EPOCHS_MAX: usize = 4096;
 
-/// How many openings with an accepted loss a pool records.
+/// The number of openings with an accepted loss that a pool records.
 pub const GIVEN_UP_MAX: usize = 64;
 
 /// The whole metadata of a pool.
@@ -69,13 +69,13 @@ pub struct State {
     pub next_space: u32,
     /// The generation of the next allocated slab.
     pub next_generation: u32,
-    /// The openings of the pool: the epoch, and the random number drawn with it. The newest [`EPOCHS_MAX`]; a
-    /// disk whose label has another number for its epoch, or an epoch that is missing here, was used in
-    /// another history than this one.
+    /// The newest [`EPOCHS_MAX`] openings of the pool: the epoch, and the random number drawn with it. If a disk's
+    /// label has another random number for its epoch, or an epoch that is missing here, the disk was used in another
+    /// history.
     pub epochs: Arc<BTreeMap<u64, u64>>,
-    /// Openings, by their epochs, that gave up the data of absent disks, and the last record before each. The
-    /// newest [`GIVEN_UP_MAX`]; a disk of an earlier epoch with records after that one has continued without
-    /// this history.
+    /// The newest [`GIVEN_UP_MAX`] openings, by epoch, that gave up the data of absent disks, each with the sequence
+    /// of the last record before it. A disk of an earlier epoch with records after that sequence has continued
+    /// without this history.
     pub given_up: Arc<BTreeMap<u64, u64>>,
     /// The administrator's settings.
     pub policy: Policy,
@@ -114,7 +114,7 @@ impl State {
         self.spaces.values().map(|s| s.resiliency.failures()).max().unwrap_or(1).max(1)
     }
 
-    /// How many voters must remain so that the others can be dropped.
+    /// How many voters must remain so that the pool may drop the others and continue.
     pub fn quorum_to_continue(&self) -> usize {
         voters::quorum_to_continue(self.voters.len(), self.failures_promised())
     }
@@ -129,12 +129,12 @@ impl State {
         self.disks.get(&disk).is_some_and(|d| d.presence == Presence::Present)
     }
 
-    /// The slabs of a disk that rows have.
+    /// The slabs of a disk that rows use.
     pub fn slabs_used(&self, disk: DiskNumber) -> impl Iterator<Item = u32> + '_ {
         self.used.of(disk)
     }
 
-    /// How many slabs of all disks rows have.
+    /// The number of slabs, on all disks, that rows use.
     pub fn slabs_allocated(&self) -> usize {
         self.used.total()
     }
@@ -151,7 +151,7 @@ impl State {
         self.used.free(disk, total)
     }
 
-    /// Marks a slab as used, so that rows do not get it now.
+    /// Marks a slab as used, so that no row gets it now.
     pub(crate) fn take_slab(&mut self, place: SlabPlace) {
         self.used.insert(place);
     }

@@ -1,10 +1,10 @@
 //! Handles of disks for owners of spaces, and the supervision of disks.
 //!
-//! An owner has a [handle](Pool::disk_of) of its own for each disk of its space. The I/O of a space to a disk is in one
-//! [`SpaceIo`](space_io::SpaceIo): the outstanding I/Os with their start times, and the recent latencies. Those of a
-//! disk are in one [`Record`]. A [task](task) checks the records while there is I/O, compares disks with their peers
-//! ([`standing`]), and removes disks that hang or are far too slow. Another one reports late reads to their owners
-//! ([`hedge`]), which read another copy too.
+//! An owner has its own [handle](Pool::disk_of) for each disk of its space. The I/O of a space to a disk is in one
+//! [`SpaceIo`](space_io::SpaceIo): the outstanding I/Os with their start times, and the recent latencies. All
+//! `SpaceIo`s of a disk are in one [`Record`]. While there is I/O, a [task](task) checks the records, compares disks
+//! with their peers ([`standing`]), and removes disks that hang or are far too slow. Another task reports late reads
+//! to their owners ([`hedge`]), which then read another copy too.
 //!
 //! Invariants:
 //! 1. An I/O is outstanding until the disk has completed it, even if its caller does not wait any more: the disk owns
@@ -43,17 +43,17 @@ use record::Record;
 use standing::OutlierScores;
 pub use task::HANGS;
 
-/// See the module. One for each open pool.
+/// See the module. Each open pool has one.
 pub(crate) struct Supervision {
     env: Env,
     /// The pool's epoch.
     epoch: Epoch,
-    /// Each at least [`Deadlines::LEAST`].
+    /// The deadlines, each at least [`Deadlines::LEAST`].
     deadlines: Deadlines,
     pool: OnceLock<WeakPool>,
-    /// The task is running.
+    /// Whether the task is running.
     runs: AtomicBool,
-    /// Owned by handles and outstanding I/Os.
+    /// The records, which handles and outstanding I/Os keep alive.
     records: Mutex<Vec<Weak<Record>>>,
     standings: Mutex<OutlierScores>,
     hedging: Hedging,
@@ -97,13 +97,14 @@ impl Supervision {
         OwnerDisk(record.of_space(space))
     }
 
-    /// Ends the records of all other memberships, whose end is durable.
+    /// Ends all records except those of current memberships; the end of the others is durable.
     pub(crate) fn keep(&self, is_member: impl Fn(DiskNumber, Membership) -> bool) {
         let all = self.records();
         all.iter().filter(|record| !is_member(record.number, record.of)).for_each(|record| record.end());
     }
 
-    /// Whether modifying I/O of owners is outstanding on a disk, also of an earlier membership; by number or identity.
+    /// Whether owners' I/O that changes the disk is outstanding, even of an earlier membership. The disk is found by
+    /// number or identity.
     pub(crate) fn is_modifying(&self, number: Option<DiskNumber>, id: &DiskId) -> bool {
         let is_it = |record: &&Arc<Record>| Some(record.number) == number || record.info.id == *id;
         self.records().iter().filter(is_it).any(|record| record.is_modifying())
@@ -126,12 +127,12 @@ impl Supervision {
 }
 
 impl Pool {
-    /// A disk for the owner of a space, in this membership or about to join with it; `None` if this process has no such
-    /// disk, or the space has another owner by now.
+    /// A handle of a disk for the owner of a space, in this membership, which the disk may be about to join with.
+    /// Returns `None` if this process has no such disk, or the space has another owner by now.
     ///
-    /// The handle's epochs are those of the space: [`Disk::fence`] ends only the I/O of earlier owners of this space
-    /// there. When the end of the membership is durable, all calls of the handle fail; the device is closed when its
-    /// last outstanding I/O has completed, even if the handle is kept.
+    /// The handle's epochs are those of the space: [`Disk::fence`] ends only the I/O of earlier owners of this space.
+    /// When the end of the membership is durable, all calls of the handle fail. The device is closed when its last
+    /// outstanding I/O has completed, even if the handle is kept.
     pub fn disk_of(&self, owner: OwnerId, disk: DiskNumber, of: Membership) -> Option<Arc<dyn Disk>> {
         let is_deposed =
             || self.read(|s| s.spaces.get(&owner.space).is_none_or(|r| owner.epoch < r.ownership.epoch));
@@ -140,15 +141,15 @@ impl Pool {
         }
         let member = self.member_disk(disk, of)?;
         let handle = self.metadata().supervision().open(disk, of, member, owner.space);
-        // A later owner that has ended meanwhile has left no fence.
+        // A later owner may have ended meanwhile, and its fence with it.
         if is_deposed() {
             return None;
         }
         if self.member_disk(disk, of).is_some() {
             return Some(Arc::new(handle));
         }
-        // The disk was removed, perhaps before the record was added. In a task: the caller may hold locks that
-        // callbacks of I/O need.
+        // The disk may have been removed before the record was added. Checked in a task, because the caller may hold
+        // locks that callbacks of I/O need.
         let pool = self.clone();
         self.metadata().env.spawn_if_running(async move { pool.end_memberships() });
         None

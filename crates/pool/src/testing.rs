@@ -1,4 +1,4 @@
-//! Disks, spaces and rows for tests, without an owner: builds the operations of an owner's requests.
+//! Disks, spaces and rows for tests, without an owner: builds the operations that an owner would request.
 
 use crate::format::Areas;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     SlabPlace, SpaceId, SpaceOp, SpaceRecord, State, Usage,
 };
 
-/// A disk of 8 slabs for new rows, in service.
+/// A disk in service, with 8 slabs for new rows.
 pub fn disk(n: u16) -> DiskRecord {
     DiskRecord {
         id: DiskId([n as u8; 16]),
@@ -40,7 +40,7 @@ pub fn create(s: &State, record: SpaceRecord) -> Op {
     Op::Space { space: SpaceId(s.next_space), op: SpaceOp::Create { record: Box::new(record) } }
 }
 
-/// Slabs for a row, whose blocks are written.
+/// The operations that allocate a row, with its blocks written.
 pub fn allocate(
     s: &State,
     space: SpaceId,
@@ -59,27 +59,27 @@ pub fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy
     *s.spaces[&space].rows[&row].copy(index).expect("the row has it")
 }
 
-/// Regions of a copy become stale.
+/// The operation that marks regions of a copy stale.
 pub fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::Missed { row, index, generation, regions } }
 }
 
-/// Regions of a copy are current again.
+/// The operation that marks regions of a copy current.
 pub fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
     Op::Space { space, op: SpaceOp::NotMissed { row, index, generation, regions } }
 }
 
 impl State {
-    /// [`create`], applied.
+    /// Applies [`create`].
     pub fn make(&mut self, record: SpaceRecord) -> SpaceId {
         let space = SpaceId(self.next_space);
         self.apply(&create(self, record)).expect("a space");
         space
     }
 
-    /// [`allocate`], applied.
+    /// Applies [`allocate`].
     pub fn fill(
         &mut self,
         space: SpaceId,
@@ -89,12 +89,12 @@ impl State {
         self.apply_all(&allocate(self, space, row, slabs))
     }
 
-    /// [`missed`], applied.
+    /// Applies [`missed`].
     pub fn miss(&mut self, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Result<(), InvalidOp> {
         self.apply(&missed(self, space, row, index, regions))
     }
 
-    /// [`not_missed`], applied.
+    /// Applies [`not_missed`].
     pub fn catch_up(
         &mut self,
         space: SpaceId,

@@ -3,8 +3,8 @@
 //!
 //! Invariants, for `n` voters and every `f`:
 //! 1. Two sets that may open have a voter in common ([`needed_to_open`] is more than half).
-//! 2. If the voters of one set may open the pool without those of another, the others cannot have committed without
-//!    them.
+//! 2. If the voters of one set may open the pool without those of another set, the other set cannot have committed
+//!    without the first.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 use crate::domains::Level;
 use crate::{DiskNumber, DiskRecord, Presence, State};
 
-/// How many voters must remain to drop the others and continue: `W(n, f)`.
+/// How many voters must remain so that the pool may drop the others and continue: `W(n, f)`.
 ///
-/// `failures` is the largest number of disks that a space of the pool promises to survive.
+/// `failures` is the largest number of lost disks that a space of the pool promises to survive.
 pub fn quorum_to_continue(voters: usize, failures: usize) -> usize {
     let majority = voters / 2 + 1;
     majority.min(voters.saturating_sub(failures.max(1))).max(1)
 }
 
-/// How many of the newest voters must be seen to open a pool.
+/// How many of the newest voters an opening must see.
 pub fn needed_to_open(voters: usize, failures: usize) -> usize {
     let go_on = quorum_to_continue(voters, failures);
     go_on.max(voters + 1 - go_on)
@@ -29,10 +29,10 @@ pub fn needed_to_open(voters: usize, failures: usize) -> usize {
 /// The number of voters of a pool with enough disks: two may be missing at any time.
 pub const VOTERS: usize = 5;
 
-/// The desired voters: the present ones, and present disks that `fits` until there are [`VOTERS`], from fault
-/// domains without one first.
+/// The voters that the pool should have: the present ones, and present disks that `fits` accepts until there are
+/// [`VOTERS`], first from fault domains without a voter.
 ///
-/// Retired disks come last, but may be voters: surviving data is useless if the metadata does not survive.
+/// Retired disks are chosen last, but may be voters: surviving data is useless if the metadata does not survive.
 pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<DiskNumber> {
     let mut chosen = state.voters.clone();
     let mut candidates: Vec<(bool, DiskNumber)> = state
@@ -50,12 +50,12 @@ pub fn choose(state: &State, fits: impl Fn(DiskNumber) -> bool) -> BTreeSet<Disk
     chosen
 }
 
-/// A voter in the same fault domain as others, and a better disk to replace it; `None`: the voters are separated as
-/// well as possible.
+/// A voter in the same fault domain as others, and a better disk to replace it. Returns `None` if the voters are
+/// separated as well as possible.
 ///
-/// Pools grow by enclosures: without this the voters of the first enclosure would stay in it for ever. Each such change
-/// improves the separation, so the changes terminate. A retired voter stays a voter, and no retired disk becomes one in
-/// this way.
+/// Pools grow by enclosures: without this function the voters would stay in the first enclosure for ever. Each such
+/// change improves the separation, so the changes terminate. A retired voter stays a voter, and no retired disk
+/// becomes one by this function.
 pub fn apart(state: &State, fits: impl Fn(DiskNumber) -> bool) -> Option<(DiskNumber, DiskNumber)> {
     let crowd = |d: DiskNumber, without: DiskNumber| {
         let others = state.voters.iter().filter(|v| **v != without && **v != d);

@@ -40,13 +40,13 @@ struct Inner {
 struct State {
     /// This holder's claim, once it has one.
     mine: Option<Claim>,
-    /// The voters that have stored it.
+    /// The voters that have stored this claim.
     have: BTreeSet<DiskNumber>,
     in_force: InForce,
 }
 
 impl Labels {
-    /// For a pool on these disks, with the claims found there.
+    /// An authority for a pool on these disks, with the claims found there.
     pub(crate) fn new(
         io: &DiskIo,
         pool: PoolId,
@@ -130,8 +130,8 @@ impl Inner {
         let members = Arc::clone(&self.state.read().in_force.members);
         let voters: Vec<_> = value.voters.iter().filter_map(|d| members.get(*d)).collect();
         let now = join_all(voters.iter().map(|m| self.newest(m))).await;
-        // Reading the metadata may have taken long: a later claim is detected here, before it is overwritten. Its owner
-        // may already have written.
+        // Reading the metadata may have taken long. A later claim is detected here, before it is overwritten: its
+        // owner may already have written.
         for (member, newest) in voters.iter().zip(&now) {
             let Ok((Some(newest), _)) = newest else { continue };
             if self.found.get(&member.number).is_none_or(|then| is_newer(newest, then)) {
@@ -145,7 +145,7 @@ impl Inner {
             (member.number, self.write(member, &mine, last + 1).await)
         });
         let written = join_all(written).await;
-        // A pool that is being created: no other process knows it, and all its voters must store the claim.
+        // The pool is being created: no other process knows it, and all its voters must store the claim.
         let first = value.epoch == 1;
         if let Some((disk, error)) = written.iter().find_map(|(d, r)| Some((*d, r.err()?))).filter(|_| first)
         {
@@ -156,7 +156,7 @@ impl Inner {
         if first {
             return Ok(Revision(value.epoch));
         }
-        // Concurrent claimants: each one that reads the other's claim withdraws.
+        // With concurrent claimants, each one that reads the other's claim withdraws.
         self.io.env.sleep(CLAIM_SETTLES).await;
         let mine = &mine;
         let again =
@@ -172,7 +172,7 @@ impl Inner {
         let State { have, in_force: InForce { members, .. }, .. } = self.state.read().clone();
         let revision = Revision(mine.epoch);
         if mine.exported {
-            // A voter that does not store it keeps the older claim of this epoch; the newest one is valid.
+            // A voter that does not store the claim keeps the older claim of this epoch; the newest one is valid.
             let each = value.voters.iter().filter_map(|d| members.get(*d)).map(|m| self.rewrite(m, &mine));
             let (taken, refused): (Vec<_>, Vec<_>) =
                 join_all(each).await.into_iter().partition(Result::is_ok);
@@ -182,7 +182,7 @@ impl Inner {
             };
         }
         match self.verify(&mine).await {
-            // The next record decides whether the voters are enough.
+            // The next record shows whether the voters suffice.
             Ok(()) | Err(CasError::Unreachable(_)) => {}
             Err(error) => return Err(error),
         }
@@ -198,8 +198,8 @@ impl Inner {
         failed.map_or(Ok(revision), Err)
     }
 
-    /// Whether the claim is on as many voters of every set in force as a record needs. Waits for a hanging disk only if
-    /// it is needed.
+    /// Checks that the claim is on as many voters of every set in force as a record needs. Waits for a hanging disk
+    /// only if it is needed.
     async fn verify(&self, mine: &Claim) -> Result<(), CasError> {
         let InForce { members, voters } = self.state.read().in_force.clone();
         let asked: BTreeSet<_> = voters.iter().flat_map(|(set, _)| set).collect();
@@ -229,14 +229,14 @@ impl Inner {
             if let Some(other) = newest.as_ref().filter(|c| c.is_after(&mine)) {
                 return Err(conflict(other));
             }
-            // Our claim was replaced by other bytes.
+            // This holder's claim was replaced by other bytes.
             damaged += u64::from(damaged == 0 && newest.is_none_or(|c| c.epoch < mine.epoch));
             if damaged > 0 {
                 found.insert(member.number, damaged);
             }
         }
         for member in found.keys().filter_map(|d| in_force.members.get(*d)) {
-            // Both places.
+            // Writes both places.
             for _ in 0..2 {
                 self.rewrite(member, &mine).await?;
             }
@@ -254,7 +254,7 @@ impl Inner {
         self.write(member, mine, last + 1).await.map_err(failed)
     }
 
-    /// Writes to the place that does not have the newest claim.
+    /// Writes the claim to the place that does not have the newest claim.
     async fn write(&self, member: &Member, mine: &Claim, sequence: u64) -> Result<(), DiskError> {
         let claim = Claim { sequence, ..mine.clone() };
         let place = member.areas.claim_place(sequence);
@@ -321,7 +321,7 @@ pub(crate) async fn newest_claim(
     read_claims(io, disk, areas, pool, number).await.unwrap_or((None, 2))
 }
 
-/// The same. Errors: neither place can be read, or the disk is fenced.
+/// [`newest_claim`] with errors: neither place can be read, or the disk is fenced.
 async fn read_claims(
     io: &DiskIo,
     disk: &Arc<dyn Disk>,

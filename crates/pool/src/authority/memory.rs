@@ -15,9 +15,9 @@ pub struct Register(Arc<Mutex<(Revision, AuthorityValue)>>);
 /// A fault of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It takes effect, and its reply is lost: [`CasError::Unknown`].
+    /// The call takes effect, and its reply is lost: [`CasError::Unknown`].
     LostReply,
-    /// It is lost: [`CasError::Unreachable`].
+    /// The call is lost: [`CasError::Unreachable`].
     TimeOut,
 }
 
@@ -32,7 +32,7 @@ pub struct MemoryAuthority {
 }
 
 impl MemoryAuthority {
-    /// A holder that has not claimed anything yet.
+    /// Creates the access of a holder that has not claimed anything yet.
     pub fn new(env: &Env, register: &Register) -> Arc<MemoryAuthority> {
         let (lease, mine, faults) = (Lease::new(), Default::default(), Default::default());
         Arc::new(MemoryAuthority { env: env.clone(), register: register.clone(), lease, mine, faults })

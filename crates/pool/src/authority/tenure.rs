@@ -19,30 +19,30 @@ pub struct Tenure {
     env: Env,
     authority: Arc<dyn PoolAuthority>,
     lease: Arc<Lease>,
-    /// Epoch and incarnation.
+    /// The owner's epoch and incarnation.
     me: (u64, u64),
     state: RwLock<State>,
     /// Counts changes of the members and of the result of [`Tenure::suspended`].
     pub(crate) changed: watch::Sender<u64>,
     renewing: AtomicBool,
-    /// Notified when an attempt to renew, or the tenure, has ended.
+    /// Notified when an attempt to renew has ended, or the tenure itself.
     tried: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// Ended permanently, and why.
+    /// Why the tenure has ended permanently, if it has.
     over: Option<Suspension>,
-    /// Suspended until a renewal succeeds, and why.
+    /// Why the tenure is suspended until a renewal succeeds, if it is.
     paused: Option<Suspension>,
-    /// It has ended and was abandoned: no call waits for it.
+    /// The tenure has ended and was abandoned: calls no longer wait for it.
     is_abandoned: bool,
 }
 
-/// The lease is renewed when less time remains.
+/// The lease is renewed if less than this time remains, in nanoseconds.
 const LOW_NS: u64 = (Lease::LENGTH.as_nanos() - Lease::RENEWAL.as_nanos()) as u64;
 
-/// The delay between attempts to renew it.
+/// The delay between attempts to renew the lease.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a change waits for a lease.
@@ -80,7 +80,7 @@ impl Tenure {
         left > 0
     }
 
-    /// Waits until it holds. Errors: it has ended, or could not be renewed for [`PATIENCE`].
+    /// Waits until the tenure holds. Errors: it has ended, or could not be renewed for [`PATIENCE`].
     pub(crate) async fn hold(self: &Arc<Tenure>) -> Result<(), Suspension> {
         let until = self.env.now() + PATIENCE;
         loop {
@@ -98,8 +98,8 @@ impl Tenure {
         }
     }
 
-    /// Reads the authority once. Errors: another owner has claimed the pool, and the tenure has ended; or
-    /// [`Suspension::NoLease`].
+    /// Reads the authority once. Errors: [`Suspension::NoLease`]; or another owner has claimed the pool, and the
+    /// tenure has ended.
     pub(crate) async fn confirm(&self) -> Result<(), Suspension> {
         if let Some(why) = self.over() {
             return Err(why);
@@ -127,7 +127,7 @@ impl Tenure {
         Err(why)
     }
 
-    /// Ends it: nothing is written or acknowledged from now on.
+    /// Ends the tenure: nothing is written or acknowledged from now on.
     pub(crate) fn suspend(&self, why: Suspension) -> Suspension {
         self.lease.end();
         let why = self.state.write().over.get_or_insert(why).clone();
@@ -148,13 +148,13 @@ impl Tenure {
         self.suspend(Suspension::Claimed { by: other.unwrap_or_default() })
     }
 
-    /// Why it has ended, if it has ended permanently.
+    /// Why the tenure has ended permanently, if it has.
     pub(crate) fn over(&self) -> Option<Suspension> {
         let state = self.state.read();
         if state.is_abandoned { Some(Suspension::Abandoned) } else { state.over.clone() }
     }
 
-    /// Why nothing is acknowledged now; for an abandoned one, why it had ended before.
+    /// Why nothing is acknowledged now, if so. For an abandoned tenure, the reason why it had ended.
     pub(crate) fn suspended(&self) -> Option<Suspension> {
         let state = self.state.read();
         state
@@ -191,7 +191,7 @@ impl Tenure {
 }
 
 impl Renewal {
-    /// Retries until it succeeds or the tenure has ended.
+    /// Retries until a renewal succeeds or the tenure has ended.
     async fn run(self, env: Env) {
         while let Some(tenure) = self.0.upgrade() {
             match tenure.confirm().await {
@@ -205,7 +205,7 @@ impl Renewal {
 }
 
 impl Drop for Renewal {
-    /// Also when its worker has ended: waiting callers begin another renewal.
+    /// Also runs if the worker has ended: waiting callers then begin another renewal.
     fn drop(&mut self) {
         if let Some(tenure) = self.0.upgrade() {
             tenure.renewing.store(false, Ordering::Release);

@@ -1,5 +1,5 @@
-//! Slabs that a record frees are discarded on their disks, which frees their space on the medium, too. Until that is
-//! complete they are not reused: a late discard would destroy another row's data.
+//! Discards slabs on their disks after a record has freed them, which frees their space on the medium, too. A slab is
+//! not reused before its discard is complete: a late discard would destroy another row's data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -23,7 +23,7 @@ pub(crate) struct Discarding {
 }
 
 impl Discarding {
-    /// The state for choosing new slabs: slabs being discarded are not free in it.
+    /// The state for choosing new slabs, in which slabs that are being discarded are used.
     pub(super) fn without(&self, state: &State) -> State {
         let mut s = state.clone();
         self.slabs.lock().iter().for_each(|place| s.take_slab(*place));
@@ -34,7 +34,7 @@ impl Discarding {
         self.slabs.lock().is_empty()
     }
 
-    /// Waits until some of the discards have ended, if there are any.
+    /// Waits until one of the discards in progress has ended. Returns at once if there are none.
     pub(super) async fn some_end(&self) {
         let mut ended = pin!(self.ended.notified());
         ended.as_mut().enable();
@@ -63,9 +63,9 @@ impl Drop for Freed {
 }
 
 impl Pool {
-    /// Chooses operations for the state that precedes their record, and writes the record, also if the caller stops
-    /// waiting. In the state for `choose`, slabs being discarded are in use. Slabs that the record frees are discarded
-    /// afterwards, in the background. After an error nothing has changed.
+    /// Chooses operations for the state that precedes their record, and writes the record, even if the caller stops
+    /// waiting. In the state for `choose`, slabs that are being discarded are in use. Slabs that the record frees are
+    /// then discarded in the background. After an error nothing has changed.
     pub(super) async fn decide<T: Send + 'static>(
         &self,
         choose: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
@@ -86,7 +86,7 @@ impl Pool {
         .await
     }
 
-    /// Waits until no slab is being discarded, for [`DISCARDS`] at most.
+    /// Waits until all discards have ended, but at most for [`DISCARDS`].
     pub(crate) async fn discards_end(&self) {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
         let end = async {
@@ -97,8 +97,8 @@ impl Pool {
         select(pin!(end), pin!(env.sleep(DISCARDS))).await;
     }
 
-    /// Discards slabs in a task for each disk: a disk that hangs delays its own slabs only. On a disk without discards
-    /// they are free all the same.
+    /// Discards slabs, with one task for each disk: a hanging disk delays only its own slabs. On a disk that does not
+    /// support discards, the slabs become free without one.
     fn discard(&self, mut freed: Freed) {
         let (members, c) = (self.members(), Ctx { epoch: Epoch(self.epoch()), ..Ctx::default() });
         let mut disks: BTreeMap<DiskNumber, Vec<SlabPlace>> = BTreeMap::new();

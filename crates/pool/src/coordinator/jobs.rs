@@ -29,7 +29,7 @@ const SPACES_AT_ONCE: usize = 8;
 
 impl Pool {
     /// Decides the undecided units after a crash, in all spaces; units on absent disks stay undecided. Errors: the
-    /// first; the other spaces are processed all the same.
+    /// first one; the other spaces are processed nevertheless.
     pub async fn resolve_all(&self, job: &Job) -> Result<(), SeamError> {
         // Owners request no turns for this job.
         let Some(_turn) = job.piece(0).await else { return Ok(()) };
@@ -38,8 +38,8 @@ impl Pool {
         first_error(at_once(SPACES_AT_ONCE, each).await)
     }
 
-    /// The open spaces with undecided units after a crash: a copy of theirs may be older than the metadata says, so no
-    /// other one may be taken out of service (0004, rule 9).
+    /// The open spaces with undecided units after a crash. A copy of such a space may be older than the metadata
+    /// states, so no other copy may be taken out of service (0004, rule 9).
     pub fn unverified(&self) -> BTreeSet<SpaceId> {
         self.verification()
             .into_iter()
@@ -54,13 +54,13 @@ impl Pool {
         self.read(|s| s.spaces_on(disk).find(|space| open.get(space) != Some(&true)))
     }
 
-    /// The open spaces, and whether they have no undecided units.
+    /// The open spaces, and for each whether it has no undecided units.
     fn verification(&self) -> BTreeMap<SpaceId, bool> {
         let owners = self.metadata().owners().all().into_iter();
         owners.map(|(space, owner)| (space, owner.status().unverified == 0)).collect()
     }
 
-    /// The largest piece of a copy that an owner fills at a time, and how many a slab has.
+    /// The largest piece of a copy that an owner fills at a time, in bytes, and the number of pieces in a slab.
     fn regions(&self) -> (u64, usize) {
         let regions = self.metadata().read(|s| Regions::new(s.slab_bytes));
         (regions.groups(0).len() as u64 * GROUP, regions.count() as usize)

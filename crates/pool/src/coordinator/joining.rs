@@ -12,7 +12,7 @@ use crate::pool::AdminError;
 use crate::state::SpaceOp;
 use crate::{DiskNumber, Op, Pool, Unsuitable};
 
-/// A disk is about to join; when this is dropped it has joined, or was refused.
+/// A disk that is about to join. When this is dropped, the disk has joined, or was refused.
 pub(crate) struct JoiningDisk<'p>(&'p Pool);
 
 impl Drop for JoiningDisk<'_> {
@@ -24,10 +24,10 @@ impl Drop for JoiningDisk<'_> {
 }
 
 impl Pool {
-    /// The operations on spaces in the record of the disk's return, which is to be durable before the result is
-    /// dropped. For a space whose owner does not answer the disk counts as rolled back. Errors: [`AdminError::Stale`],
-    /// unless `accept_loss`: the disk was rolled back, and has data that other disks lack. [`Unsuitable::Disk`]: it
-    /// could not be read.
+    /// The operations on spaces in the record of the disk's return; the record must be durable before the result is
+    /// dropped. If a space's owner does not answer, the disk counts as rolled back. Errors: [`AdminError::Stale`],
+    /// unless `accept_loss`: the disk was rolled back, and has data that other disks lack. [`Unsuitable::Disk`]: the
+    /// disk could not be read.
     pub(crate) async fn ask_joining(
         &self,
         number: DiskNumber,
@@ -50,7 +50,7 @@ impl Pool {
                 Some(Returned::Unreadable(error)) => return Err(Unsuitable::Disk(error).into()),
                 Some(Returned::Proven { .. } | Returned::Behind | Returned::OnlyCopy(_)) | None => {}
             }
-            // With all regions stale that others have, nothing is unaccounted.
+            // All regions that other disks have are stale now, so the disk is accounted for.
             let accounted = unaccounted.map(|of| SpaceOp::Accounted { disk: number, of });
             let stale = SpaceOp::Stale { disk: number, of };
             ops.extend(accounted.into_iter().chain([stale]).map(|op| Op::Space { space, op }));

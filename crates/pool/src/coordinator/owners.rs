@@ -33,9 +33,9 @@ pub(crate) struct Owners {
 
 struct Linked {
     epoch: SpaceEpoch,
-    /// `None`: it is opening its space, and cannot be asked yet.
+    /// The linked owner; `None` while it is opening its space, and cannot be asked yet.
     owner: Option<Weak<dyn Owner>>,
-    /// A disk has joined during its opening, perhaps after it has read the marks of the disks: it is not linked.
+    /// A disk has joined during the opening, perhaps after the owner has read the marks: the owner is not linked.
     is_overtaken: bool,
 }
 
@@ -52,14 +52,15 @@ struct Joining {
     disk: Arc<dyn Disk>,
 }
 
-/// The opening of a space by an owner. When it is dropped and the owner was not linked, the space has no owner.
+/// The opening of a space by an owner. If it is dropped before the owner is linked, the space has no owner.
 #[must_use]
 pub struct SpaceOpening {
     owners: Arc<Owners>,
     owner: OwnerId,
 }
 
-/// A round of questions about a disk whose removal is in progress. While it exists no new slab is chosen on the disk.
+/// A round of questions about a disk whose removal is in progress. While it exists, no new slab is placed on the
+/// disk.
 pub(crate) struct Leaving {
     owners: Arc<Owners>,
     disk: DiskNumber,
@@ -68,7 +69,8 @@ pub(crate) struct Leaving {
 }
 
 impl Owners {
-    /// Links an owner that has opened its space; `false`: a disk has joined meanwhile, so another one has to open it.
+    /// Links an owner that has opened its space. Returns `false` if a disk has joined meanwhile: another owner has to
+    /// open it.
     pub(super) fn link(&self, owner: OwnerId, link: Weak<dyn Owner>) -> bool {
         let mut linked = self.linked.lock();
         let present = linked.get(&owner.space);
@@ -91,7 +93,7 @@ impl Owners {
         SpaceOpening { owners: Arc::clone(self), owner }
     }
 
-    /// Whether the removal of a disk is in progress: no new slab is chosen there.
+    /// Whether the removal of a disk is in progress, so that no new slab may be placed there.
     pub(crate) fn is_leaving(&self, disk: DiskNumber) -> bool {
         self.leaving.lock().contains_key(&disk)
     }
@@ -117,8 +119,8 @@ impl Owners {
         }
     }
 
-    /// Asks the owners of these spaces for the regions that may be stale on the disk. The result has no answer of an
-    /// owner that does not reply in time.
+    /// Asks the owners of these spaces for the regions that may be stale on the disk. An owner that does not reply in
+    /// time has no answer in the result.
     pub(crate) async fn ask(
         self: &Arc<Owners>,
         env: &Env,
@@ -147,20 +149,21 @@ impl Owners {
         round
     }
 
-    /// A disk is about to join, until [`Owners::end_joining`]. One disk joins at a time.
+    /// Registers a disk that is about to join, until [`Owners::end_joining`]. One disk joins at a time.
     pub(super) fn begin_joining(&self, number: DiskNumber, of: Membership, disk: &Arc<dyn Disk>) {
         *self.joining.lock() = Some(Joining { number, of, disk: Arc::clone(disk) });
         let mut linked = self.linked.lock();
         linked.values_mut().filter(|of| of.owner.is_none()).for_each(|of| of.is_overtaken = true);
     }
 
-    /// It has joined, or not.
+    /// The disk has joined, or was refused.
     pub(super) fn end_joining(&self) {
         *self.joining.lock() = None;
     }
 
-    /// Asks the owners of these spaces for the state of the disk that is about to join. The answer of an owner that does
-    /// not reply in time is `None`. Spaces without an owner are left out, and so are those that are being opened.
+    /// Asks the owners of these spaces for the state of the disk that is about to join. The answer of an owner that
+    /// does not reply in time is `None`. Spaces without an owner, or whose owner is still opening them, have no
+    /// answer.
     pub(crate) async fn ask_joining(
         &self,
         env: &Env,
@@ -209,8 +212,8 @@ impl Drop for SpaceOpening {
 }
 
 impl Leaving {
-    /// The disk stays in service, unless another round is running, in which the owners' answers must stay valid until
-    /// its end.
+    /// Notifies the owners that the disk stays in service, unless another round is running: their answers must stay
+    /// valid until the end of that round.
     pub(crate) fn stays(&self) {
         // Under the lock: a round that begins meanwhile asks the owners afterwards.
         let leaving = self.owners.leaving.lock();

@@ -18,7 +18,7 @@ pub(crate) struct Views {
 
 struct Shown {
     view: Arc<SpaceView>,
-    /// The disks that it was compared with.
+    /// The records of disks that the view was compared with.
     disks: Arc<BTreeMap<DiskNumber, DiskRecord>>,
 }
 
@@ -27,20 +27,20 @@ impl Views {
         Views { pool_epoch, shown: Mutex::default() }
     }
 
-    /// The view of a space; `state` reads the acknowledged one, with its version.
+    /// Returns the view of a space; `state` reads the acknowledged state and its version.
     pub(crate) fn get(&self, space: SpaceId, state: impl FnOnce() -> (State, u64)) -> Option<Arc<SpaceView>> {
         let mut shown = self.shown.lock();
         if let Some(shown) = shown.get(&space) {
             return Some(Arc::clone(&shown.view));
         }
-        // Under the lock: a newer state is compared with this one when the lock is free.
+        // Read under the lock: a newer state is compared with this one once the lock is free.
         let (state, number) = state();
         let view = Arc::new(state.space_view(space, self.version(number))?);
         shown.insert(space, Shown { view: Arc::clone(&view), disks: Arc::clone(&state.disks) });
         Some(view)
     }
 
-    /// A new state is acknowledged: returns the views that have changed.
+    /// Compares the views with a newly acknowledged state; returns the views that have changed.
     pub(crate) fn follow(&self, state: &State, number: u64) -> Vec<Arc<SpaceView>> {
         let mut changed = Vec::new();
         self.shown.lock().retain(|space, shown| {

@@ -13,13 +13,13 @@ pub struct Claim {
     pub epoch: u64,
     /// The random number drawn with it.
     pub incarnation: u64,
-    /// Grows by one with each claim written on this disk; the place is its lowest bit.
+    /// Increases by one with each claim written on this disk; the lowest bit is the place.
     pub sequence: u64,
-    /// The owner.
+    /// The owner that wrote the claim.
     pub by: Claimant,
-    /// Since when, in seconds since 1970 by the claimant's clock.
+    /// The time since when it owns the pool, in seconds since 1970 by its clock.
     pub since_unix_s: u64,
-    /// Cleanly exported: the pool has no owner.
+    /// Whether the pool was exported cleanly, so that it has no owner.
     pub exported: bool,
 }
 
@@ -46,12 +46,12 @@ struct Body {
 record!(Body { by, since_unix_s, exported });
 
 impl Claim {
-    /// Whether it belongs to another owner with the same epoch as `mine` or a later one.
+    /// Whether this claim is of another owner, with the same epoch as `mine` or a later one.
     pub fn is_after(&self, mine: &Claim) -> bool {
         self.epoch > mine.epoch || (self.epoch == mine.epoch && self.incarnation != mine.incarnation)
     }
 
-    /// One block.
+    /// Encodes the claim as one block.
     pub fn encode(&self, disk: DiskNumber) -> Vec<u8> {
         let mut body = Vec::new();
         Body { by: self.by.clone(), since_unix_s: self.since_unix_s, exported: self.exported }.put(&mut body);
@@ -67,7 +67,7 @@ impl Claim {
         header.frame(&body)
     }
 
-    /// The claim in a block, and the disk it was written for.
+    /// Decodes the claim in a block, and the disk that it was written for.
     pub fn decode(bytes: &[u8]) -> Result<(Claim, DiskNumber), FrameError> {
         let frame = Frame::parse(bytes, Kind::Claim)?;
         let body = parse(frame.body).map_err(|Malformed| FrameError::Damaged)?;

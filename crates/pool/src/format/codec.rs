@@ -10,10 +10,10 @@ use crate::{DiskId, DiskNumber, PoolId, RowNumber, SpaceId};
 #[error("the bytes are invalid")]
 pub struct Malformed;
 
-/// The rest of a body.
+/// The bytes of a body that are not read yet.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
-/// A value with one form on disk.
+/// A value with exactly one encoding on disk.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn get(r: &mut Reader<'_>) -> Result<Self, Malformed>;
@@ -92,8 +92,8 @@ impl Wire for bool {
     }
 }
 
-/// At most 255 bytes of UTF-8, after their number. Longer ones are refused before ([`crate::InvalidOp::BadName`]);
-/// otherwise they would be truncated at a character.
+/// At most 255 bytes of UTF-8, after their number. Longer names are refused earlier ([`crate::InvalidOp::BadName`]);
+/// a longer string would be truncated at a character.
 impl Wire for String {
     fn put(&self, out: &mut Vec<u8>) {
         let mut end = self.len().min(255);
@@ -110,7 +110,7 @@ impl Wire for String {
     }
 }
 
-/// 0, or 1 and the value.
+/// The byte 0; or the byte 1 and the value.
 impl<T: Wire> Wire for Option<T> {
     fn put(&self, out: &mut Vec<u8>) {
         self.is_some().put(out);
@@ -121,7 +121,7 @@ impl<T: Wire> Wire for Option<T> {
     }
 }
 
-/// Short lists: at most 255, after their number.
+/// Short lists: a byte with the number of elements, and the elements.
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         let count = self.len().min(255);
@@ -194,13 +194,14 @@ fn get_table<K: Wire + Ord + Clone, V: Wire, T: FromIterator<(K, V)>>(
     let (count, mut last) = (u32::get(r)?, None);
     let entry = |_| {
         let (k, v) = (K::get(r)?, V::get(r)?);
-        // In order, each once: one form for one value.
+        // Keys must be in order and unique, so that each value has one encoding.
         if last.replace(k.clone()).is_some_and(|last| last >= k) { Err(Malformed) } else { Ok((k, v)) }
     };
     (0..count).map(entry).collect()
 }
 
-/// The fields of a record, in the order of the list; those that are derived from them are empty after reading.
+/// Encodes the fields of a record in the order of the list. Derived fields are not encoded, and are empty after
+/// reading.
 macro_rules! record {
     ($t:ident { $($f:ident),* $(,)? } $(, derived $d:ident)*) => {
         impl $crate::format::codec::Wire for $t {
@@ -214,7 +215,7 @@ macro_rules! record {
     };
 }
 
-/// A byte for the variant, then its fields.
+/// Encodes a choice: a byte for the variant, then its fields.
 macro_rules! choice {
     ($t:ident { $($tag:literal => $v:ident $({ $($f:ident),* })? $(($g:ident))? ),* $(,)? }) => {
         impl $crate::format::codec::Wire for $t {

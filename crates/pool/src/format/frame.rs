@@ -23,7 +23,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::{DiskNumber, PoolId};
 
-/// Everything is aligned to this and padded to it with zeros; bytes.
+/// The alignment of every structure, in bytes; padded with zeros.
 pub const BLOCK: usize = 4096;
 
 pub(crate) const HEADER: usize = 64;
@@ -85,8 +85,8 @@ pub enum FrameError {
 }
 
 impl Frame<'_> {
-    /// Reads the frame at the beginning of `bytes`, of the expected kind. Errors: `Damaged` also when it is longer than
-    /// `bytes`.
+    /// Parses the frame of the expected kind at the beginning of `bytes`. Errors: `Damaged` also if the frame is
+    /// longer than `bytes`.
     pub fn parse(bytes: &[u8], kind: Kind) -> Result<Frame<'_>, FrameError> {
         let (length, crc) = peek(bytes, kind)?;
         let (header, rest) = bytes.split_at(HEADER);
@@ -107,17 +107,16 @@ impl Frame<'_> {
         Ok(Frame { header, body })
     }
 
-    /// Bytes that it takes on the disk.
+    /// The bytes that the frame takes on the disk.
     pub fn size(&self) -> usize {
         size(self.body.len())
     }
 }
 
 impl Header {
-    /// A frame: a multiple of [`BLOCK`] bytes.
+    /// Encodes a frame: a multiple of [`BLOCK`] bytes.
     ///
-    /// # Panics
-    /// When the body has 4 GiB or more: the caller's bound is far lower.
+    /// # Panics If the body has 4 GiB or more: the caller's limit is far lower.
     pub fn frame(&self, body: &[u8]) -> Vec<u8> {
         let mut out = vec![0; size(body.len())];
         out[..HEADER].copy_from_slice(&self.seal(&[body]));
@@ -125,10 +124,9 @@ impl Header {
         out
     }
 
-    /// The header of a frame whose body is these parts.
+    /// Encodes the header of a frame whose body is these parts.
     ///
-    /// # Panics
-    /// As [`Header::frame`].
+    /// # Panics As [`Header::frame`].
     pub(crate) fn seal(&self, body: &[&[u8]]) -> [u8; HEADER] {
         let mut out = [0; HEADER];
         out[..4].copy_from_slice(&MAGIC);
@@ -153,12 +151,13 @@ pub(crate) fn size(body: usize) -> usize {
     (HEADER + body).next_multiple_of(BLOCK)
 }
 
-/// Bytes on the disk of the frame that `bytes` begin with, if they look like one: it may be damaged.
+/// Bytes on the disk of the frame at the beginning of `bytes`, if they look like one; the frame may be damaged.
 pub(crate) fn peek_size(bytes: &[u8], kind: Kind) -> Result<usize, FrameError> {
     peek(bytes, kind).map(|(length, _)| size(length))
 }
 
-/// Epoch, sequence and incarnation of the frame that `bytes` begin with, if they look like one: it may be damaged.
+/// Epoch, sequence and incarnation of the frame at the beginning of `bytes`, if they look like one; it may be
+/// damaged.
 pub(crate) fn peek_age(bytes: &[u8], kind: Kind) -> Result<(u64, u64, u64), FrameError> {
     peek(bytes, kind)?;
     let u64_at = |at: usize| u64::from_le_bytes(array(bytes, at));

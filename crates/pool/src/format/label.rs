@@ -22,13 +22,13 @@ pub struct Label {
     pub epoch: u64,
     /// The random number drawn with the epoch.
     pub incarnation: u64,
-    /// Grows with each label of this disk.
+    /// Increases with each label of this disk.
     pub sequence: u64,
     /// The features required to use the disk, by name.
     pub features: Vec<Feature>,
     /// The disk's identity.
     pub id: DiskId,
-    /// The name of the pool; the metadata's name counts.
+    /// The name of the pool, for tools; the name in the metadata is authoritative.
     pub pool_name: String,
     /// The machine that wrote the label.
     pub node: [u8; 16],
@@ -51,14 +51,14 @@ pub struct Feature {
     pub name: String,
 }
 
-/// The effect of an unknown feature of a disk.
+/// How a program must treat a disk with a feature that it does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FeatureClass {
-    /// Nothing.
+    /// The program ignores the feature.
     Compatible,
-    /// It may be read.
+    /// The program may only read the disk.
     ReadOnly,
-    /// It is refused.
+    /// The program must refuse the disk.
     Incompatible,
 }
 
@@ -80,7 +80,7 @@ record!(Feature { class, bit, name });
 choice!(FeatureClass { 0 => Compatible, 1 => ReadOnly, 2 => Incompatible });
 
 impl Label {
-    /// One block.
+    /// Encodes the label as one block.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::new();
         FORMAT_VERSION.put(&mut body);
@@ -106,11 +106,11 @@ impl Label {
         header.frame(&body)
     }
 
-    /// The label in a block.
+    /// Decodes the label in a block.
     pub fn decode(bytes: &[u8]) -> Result<Label, LabelError> {
         let frame = Frame::parse(bytes, Kind::Label)?;
         let mut r = Reader(frame.body);
-        // The version first: other versions have an unknown layout.
+        // The version is read first: other versions have an unknown layout.
         match u16::get(&mut r) {
             Ok(FORMAT_VERSION) => {}
             Ok(other) => return Err(LabelError::Version(other)),

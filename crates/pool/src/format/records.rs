@@ -39,7 +39,7 @@ choice!(Op {
     15 => Space { space, op },
 });
 
-/// A bit for each medium.
+/// One bit for each medium.
 impl Wire for MediaClass {
     fn put(&self, out: &mut Vec<u8>) {
         self.bits().put(out);
@@ -49,7 +49,7 @@ impl Wire for MediaClass {
     }
 }
 
-/// The addresses may be too many for a short list: a 32-bit number, and each, in order.
+/// A long list, because there may be many addresses: a 32-bit number, and the addresses in order.
 impl Wire for LossRecord {
     fn put(&self, out: &mut Vec<u8>) {
         self.units.put(out);
@@ -66,7 +66,7 @@ impl Wire for LossRecord {
     }
 }
 
-/// Most slabs are not stale, and new ones wholly stale: one byte states either; only others have eight bytes of stale
+/// One byte states the stale regions of most slabs: none, or all of a new slab. Other slabs have eight bytes of stale
 /// bits.
 impl Wire for SlabCopy {
     fn put(&self, out: &mut Vec<u8>) {
@@ -110,14 +110,14 @@ pub fn decode_record(body: &[u8]) -> Result<Vec<Op>, Malformed> {
     Ok(ops)
 }
 
-/// The body of a checkpoint.
+/// Encodes the body of a checkpoint.
 pub fn encode_state(state: &State) -> Vec<u8> {
     let mut out = Vec::with_capacity(state_size_bound(state));
     state.put(&mut out);
     out
 }
 
-/// The state of a checkpoint. Errors: [`Malformed`], also for a state that breaks its invariants.
+/// Decodes the state of a checkpoint. Errors: [`Malformed`], also for a state that breaks its invariants.
 pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     let mut r = Reader(body);
     let state = State::get(&mut r)?;
@@ -125,7 +125,7 @@ pub fn decode_state(body: &[u8]) -> Result<State, Malformed> {
     state.checked().map_err(|_| Malformed)
 }
 
-/// Bytes of the epochs that a state remembers, at most.
+/// The most bytes that the recorded epochs of a state take.
 pub const EPOCHS_BYTES: usize = EPOCHS_MAX * 16;
 
 /// An upper bound of the bytes of [`encode_state`], cheap enough for every commit. Epochs count with their maximum:
@@ -139,7 +139,7 @@ pub fn state_size_bound(state: &State) -> usize {
     fixed + spaces + state.slabs_allocated() * SLAB + state.disks.len() * DISK
 }
 
-/// The same for a space, without its slabs.
+/// [`state_size_bound`] for a space, without its slabs.
 fn space_size_bound(record: &SpaceRecord) -> usize {
     const ROW: usize = 4 + 4 + 1 + 1 + 1 + 2;
     let lists = 10 * record.unaccounted.len() + 258 * record.attachments.len() + 8 * record.loss.at.len();

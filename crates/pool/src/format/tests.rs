@@ -110,7 +110,7 @@ fn other_versions_and_unknown_features() {
     assert_eq!(read.unknown(FeatureClass::Incompatible)[0].to_string(), "parity journal");
     assert_eq!(read.unknown(FeatureClass::ReadOnly)[0].to_string(), "quotas");
     assert!(read.unknown(FeatureClass::Compatible).is_empty());
-    // A bit without a name has its number.
+    // An unnamed bit is reported by its number.
     let mut bytes = label.encode();
     let body = 64;
     bytes[body + 2 + 16] |= 1 << 5;
@@ -119,7 +119,7 @@ fn other_versions_and_unknown_features() {
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     let unknown = Label::decode(&bytes).unwrap().unknown(FeatureClass::Incompatible);
     assert_eq!(unknown.iter().map(ToString::to_string).collect::<Vec<_>>(), ["parity journal", "bit 5"]);
-    // Of another version only the number is read.
+    // For another version only the version number is read.
     for other in [0, 2, u16::MAX] {
         let bytes = values::of_version(&label, other);
         assert_eq!(Label::decode(&bytes), Err(LabelError::Version(other)));
@@ -155,7 +155,7 @@ fn areas_scale_with_the_disk_and_never_overlap() {
 fn states_that_break_their_invariants_are_malformed() {
     let state = values::state(&[]);
     let bytes = encode_state(&state);
-    // The voters' list, after pool, name and slab size: one voter that is no disk.
+    // The list of voters follows the pool, the name and the slab size: makes a voter of a disk that does not exist.
     let at = 16 + 1 + state.name.len() + 8 + 4;
     assert_eq!(bytes[at], 0, "no voters");
     let with_voter = [&bytes[..at], &[1, 9, 0], &bytes[at + 1..]].concat();

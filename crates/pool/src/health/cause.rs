@@ -59,8 +59,8 @@ fn about(fault: &Fault) -> Vec<DiskNumber> {
     }
 }
 
-/// Attaches a fault to its causes: to each root that affects the space; for a fault of the pool, to any
-/// absent disk; otherwise it is a root itself.
+/// Attaches a fault to its causes: a fault of a space to each root that affects the space, a fault of the pool to all
+/// absent disks. Without a cause, the fault is a root itself.
 fn attach(
     roots: &mut [Fault],
     of_away: usize,
@@ -119,7 +119,7 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
             domains.entry(level.name_of(&record.domains)).or_default().push(*disk);
         }
         for (name, disks) in domains {
-            // A disk of the domain may have been absent before, for another reason.
+            // A disk of the domain may have been absent earlier, for another reason.
             let lost = |d: &DiskNumber| matches!(left.get(d), Some(Absence::NotFound | Absence::Gone));
             if name.is_empty()
                 || disks.len() < 2
@@ -172,7 +172,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
             Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
                 *counts.entry(*disk).or_insert(0) += units;
             }
-            // A write was in flight at a crash: no fault of a disk. Lost units are a fault of their space.
+            // A write was in flight at a crash: that is no fault of a disk. Lost units are a fault of their space.
             Found::Unsettled | Found::Lost => {}
         }
     }
@@ -244,7 +244,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             }
             None => {}
         }
-        // No fault while the job runs: a read or write of a part decides that part first.
+        // No fault while the job runs: a read or write decides its units first.
         let resolves = |j: &crate::jobs::JobState| {
             j.kind == Kind::Resolve && matches!(j.why, None | Some(Why::Paced { .. }))
         };
@@ -264,7 +264,8 @@ fn metadata(state: &State) -> Option<Fault> {
     bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 
-/// Whether the data of a lost disk fits the others: on all disks, or on those of the class that lacks most.
+/// Whether the other disks have room for the data of a lost disk: in total, or for the media class with the largest
+/// deficit.
 fn reserve(state: &State) -> Option<Fault> {
     let classes: BTreeSet<MediaClass> = state.spaces.values().map(|r| r.media).collect();
     let lacks = classes.into_iter().filter_map(|media| {
@@ -276,8 +277,8 @@ fn reserve(state: &State) -> Option<Fault> {
     Some(Fault::new(Place::Pool, Severity::Warning, FaultKind::NoReserve { needed, free, media }))
 }
 
-/// Slabs of spaces restricted to these media that a rebuild would need there, and the free ones. `None`: no
-/// rebuild is possible there by design.
+/// The number of slabs that a rebuild would need on these media, for spaces restricted to them, and the number of
+/// free ones. Returns `None` if no rebuild is possible there by design.
 fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     let within = |r: &SpaceRecord| r.media.is_within(media);
     let redundant = state.spaces.values().filter(|r| within(r) && r.resiliency.failures() > 0);
@@ -298,8 +299,8 @@ fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     }
     let used = |d: DiskNumber| slabs.get(&d).copied().unwrap_or(0);
     let lost: BTreeSet<DiskNumber> = state.disks.keys().copied().filter(|d| !state.is_present(*d)).collect();
-    // The slabs lost already, or else those of the disk with the most. With as many disks as copies a rebuild
-    // has no destination by design.
+    // The slabs that are lost already; otherwise those of the disk with the most. If there are only as many disks as
+    // copies, a rebuild has no destination by design.
     let (needed, left) = if lost.iter().any(|d| used(*d) > 0) {
         (lost.iter().map(|d| used(*d)).sum(), here.clone())
     } else {
@@ -329,7 +330,7 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
     slabs.filter(|(_, n)| *n > 0).map(fault).collect()
 }
 
-/// Whether thin spaces can grow.
+/// Reports thin spaces that may not be able to grow.
 fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let state = now.state;
     let full = growing(state).filter(|(space, _)| !may_grow(state, *space));

@@ -11,11 +11,11 @@ use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 /// A snapshot of an open pool.
 #[derive(Clone, Debug)]
 pub struct Snapshot<'a> {
-    /// Its metadata.
+    /// The pool's metadata.
     pub state: &'a State,
-    /// Why it accepts no changes any more.
+    /// Why the pool accepts no changes any more, if so.
     pub suspended: Option<String>,
-    /// It is open read-only, and so has no jobs.
+    /// Whether the pool is open read-only, and so has no jobs.
     pub read_only: bool,
     /// Disks that stay in service after a failed I/O because they have the only copy of some data, with the last error.
     pub failing: BTreeMap<DiskNumber, String>,
@@ -27,11 +27,11 @@ pub struct Snapshot<'a> {
     pub in_doubt: BTreeMap<SpaceId, usize>,
     /// The background jobs.
     pub jobs: Vec<JobState>,
-    /// The used percentage from which on a pool with thin spaces is too full.
+    /// The used percentage from which on a pool with thin spaces is reported as too full.
     pub warn_percent: u64,
 }
 
-/// The severity; the industry's numbers.
+/// The severity, with the numbers that the industry uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// No action is needed.
@@ -55,16 +55,16 @@ pub enum Place {
     Space(SpaceId),
 }
 
-/// One root cause, with what follows from it.
+/// A root cause with its consequences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
-    /// Where.
+    /// The object with the fault.
     pub place: Place,
     /// The severity, including all consequences.
     pub severity: Severity,
-    /// The consequences, which end with this fault.
+    /// The consequences, which end together with this fault.
     pub consequences: Vec<Fault>,
 }
 
@@ -80,7 +80,7 @@ pub enum FaultKind {
     Failing { error: String },
     /// A disk is much slower than its peers.
     Slow(Slowness),
-    /// A disk returned wrong data, or could not read it; it was repaired from other copies. Units of 4 KiB.
+    /// A disk returned wrong data, or could not read it, and the data was repaired from other copies. Units of 4 KiB.
     Healed { units: u64 },
     /// Units of a space that no copy has; reading them fails.
     Lost {
@@ -95,21 +95,21 @@ pub enum FaultKind {
     Retired { left: u64, waits: Option<Why> },
     /// A present disk has stale regions, which a job fills. `waits`: why the job does not run.
     Behind { bytes: u64, waits: Option<Why> },
-    /// A space can lose fewer disks than it promises.
+    /// A space survives the loss of fewer disks than it promises.
     Redundancy { left: usize, promised: usize },
     /// A part of a space has no disk that has its newest data: reading it fails.
     Unavailable,
-    /// Parts of a space, groups of 2 MiB, are in doubt after a crash, and wait.
+    /// Parts of a space (groups of 2 MiB) are in doubt after a crash.
     InDoubt { groups: usize },
     /// The loss of one more disk with metadata would stop the pool.
     Metadata { voters: usize },
-    /// Used beyond the threshold, and thin spaces may grow.
+    /// More space is used than the threshold, and thin spaces may grow.
     Capacity { percent: u64, threshold: u64, media: MediaClass },
     /// Slabs of a space are on media outside its class.
     OtherMedia { bytes: u64 },
-    /// There is no space for the unwritten part of a thin space: writes there fail.
+    /// There is no room for the unwritten part of a thin space: writes there fail.
     Full,
-    /// A failed disk could not be rebuilt on the others: in bytes, on the disks of this class.
+    /// The other disks have too little room to rebuild a lost disk; sizes in bytes, on disks of this class.
     NoReserve { needed: u64, free: u64, media: MediaClass },
     /// The pool accepts no changes.
     Suspended { why: String },

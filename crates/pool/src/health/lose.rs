@@ -11,11 +11,11 @@ use crate::{DiskNumber, Row, SlabCopy, SpaceId, SpaceRecord, State};
 /// of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanLose {
-    /// Disks.
+    /// The number of disks.
     pub disks: usize,
-    /// The limit: the first object that one more failure would affect.
+    /// The first object that one more failure would affect.
     pub limit: Limit,
-    /// For each level of which the pool has several domains: how many of these, with all of their disks.
+    /// For each level on which the pool has several domains: the number of domains, each with all of its disks.
     pub domains: Vec<(Level, usize)>,
 }
 
@@ -29,8 +29,8 @@ pub enum Limit {
 }
 
 /// See [`CanLose`]. Computes for each column, and for the metadata, the failures that it survives if the disks or
-/// domains with most of it fail first. The minimum is exact for disks. For domains with several slabs of a row with
-/// local reconstruction it is a lower bound, as slabs of different groups may be lost. An unverified space
+/// domains with most of its slabs fail first. The minimum is exact for disks. For domains with several slabs of a row
+/// with local reconstruction it is a lower bound, as slabs of different groups may be lost. An unverified space
 /// ([`crate::Pool::unverified`]) survives no failure.
 pub fn can_lose(state: &State, unverified: &BTreeSet<SpaceId>) -> CanLose {
     let (disks, limit) = worst(state, unverified, &|d| Domain::Disk(d));
@@ -65,7 +65,8 @@ fn worst<'a>(
     worst
 }
 
-/// How many domains of these disks may fail, if `spare` disks may: the domains with most of these disks fail first.
+/// How many domains of these disks may fail if any `spare` of the disks may: the domains with most of these disks
+/// fail first.
 fn survives<'a>(
     disks: impl Iterator<Item = DiskNumber>,
     spare: usize,
@@ -83,7 +84,7 @@ fn survives<'a>(
     counts.iter().take_while(goes).count()
 }
 
-/// How many domains a row survives in its worst region; `None`: it has lost too many disks already.
+/// How many lost domains a row survives in its worst region; `None` if too many disks are lost already.
 fn row_survives<'a>(
     state: &'a State,
     record: &SpaceRecord,
@@ -107,7 +108,7 @@ fn row_survives<'a>(
     (least < usize::MAX).then_some(least)
 }
 
-/// How many disks a row survives in its worst region; `None`: it has lost too many already.
+/// How many lost disks a row survives in its worst region; `None` if too many are lost already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
     let (set, code) = (record.slabs_in_set(record.resiliency_of(row)).max(1), record.code_of(row));
     let of = |column: &[SlabCopy]| {
@@ -116,7 +117,7 @@ pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Op
     row.slabs.chunks(set).filter_map(of).min().flatten()
 }
 
-/// How many more slabs of a set may be lost in a region, in any combination; `None`: too many are lost.
+/// How many more slabs of a set may be lost in a region, in any combination; `None` if too many are lost already.
 fn spare(
     state: &State,
     record: &SpaceRecord,
@@ -131,7 +132,7 @@ fn spare(
     }
 }
 
-/// How many regions have to be examined: without stale ones, all are equivalent.
+/// How many regions have to be examined: without stale regions, all are equivalent.
 fn regions(record: &SpaceRecord, column: &[SlabCopy]) -> u32 {
     if column.iter().all(|c| record.missed(c) == 0) { 1 } else { u64::BITS }
 }

@@ -10,9 +10,9 @@ use crate::{
 /// An OperationalStatus and the HealthStatus that goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// Such as `OK` or `Degraded`.
+    /// The OperationalStatus, such as `OK` or `Degraded`.
     pub operational: &'static str,
-    /// `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
+    /// The HealthStatus: `Healthy`, `Warning`, `Unhealthy` or `Unknown`.
     pub health: &'static str,
 }
 
@@ -26,7 +26,7 @@ impl Health {
     }
 }
 
-/// The status of a space; `suspended`: its pool is, so nothing can be read or written.
+/// The status of a space; `suspended`: its pool is suspended, so nothing can be read or written.
 pub fn of_space(state: &State, space: SpaceId, suspended: bool) -> Health {
     match state.spaces.get(&space) {
         Some(_) if suspended => Health::new("Detached", "Unhealthy"),
@@ -35,7 +35,7 @@ pub fn of_space(state: &State, space: SpaceId, suspended: bool) -> Health {
     }
 }
 
-/// The status of its redundancy.
+/// The status of a space's redundancy.
 fn redundancy(state: &State, space: SpaceId) -> Health {
     let Some(record) = state.spaces.get(&space) else { return Health::new("Unknown", "Unknown") };
     let rows = || record.ready_rows();
@@ -51,7 +51,7 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
     if copies().all(|c| state.is_present(c.place.disk)) {
         return Health::new("In service", "Warning");
     }
-    // Missing disks with stale data, or with data that is still current.
+    // The data of absent disks is stale (degraded), or still current (incomplete).
     match copies().any(|c| record.missed(c) != 0) {
         true => Health::new("Degraded", "Warning"),
         false => Health::new("Incomplete", "Warning"),
@@ -61,9 +61,9 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
 /// Disks in service with a problem that is not in the metadata.
 #[derive(Clone, Debug, Default)]
 pub struct Troubled {
-    /// Much slower than their peers.
+    /// Disks that are much slower than their peers.
     pub slow: BTreeSet<DiskNumber>,
-    /// With I/O that failed.
+    /// Disks with failed I/O.
     pub failing: BTreeSet<DiskNumber>,
 }
 
@@ -103,25 +103,25 @@ pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: b
     }
 }
 
-/// Whether the pool continues without a present disk, with all its present data.
+/// Whether the pool continues without a present disk, and keeps all data that is on present disks.
 pub fn may_leave(state: &State, disk: DiskNumber) -> bool {
     let left = state.voters.iter().filter(|v| **v != disk).count();
     state.is_present(disk) && left >= state.quorum_to_continue() && !state.needs(disk)
 }
 
-/// How many whole rows of such a space fit the pool, besides its log: each takes `slabs_in_row` slabs, for a mirror on
-/// as many disks.
+/// The number of whole rows of such a space that fit the pool, besides its log. Each row takes `slabs_in_row` slabs;
+/// except for a simple space, each of them is on another disk.
 pub fn rows_that_fit(state: &State, record: &SpaceRecord) -> u64 {
     rows_on(state, record, record.log_replicas())
 }
 
-/// The same for an existing space: how many more rows it could have.
+/// [`rows_that_fit`] for an existing space: the number of rows that can be added.
 pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
     state.spaces.get(&space).map_or(0, |record| rows_on(state, record, 0))
 }
 
-/// Whether there is room for one more row of a space, with the rules of a write: if too few disks are
-/// present, absent ones get slabs, too.
+/// Whether there is room for one more row of a space. As for a write, absent disks get slabs if too few disks are
+/// present.
 pub fn may_grow(state: &State, space: SpaceId) -> bool {
     placement::row(state, space, |_| true).is_ok()
 }
@@ -144,7 +144,7 @@ fn rows_on(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {
     if record.resiliency == Resiliency::Simple {
         return total;
     }
-    // `rows` fit if the disks, each giving one slab to a row at most, have enough.
+    // `rows` rows fit if the disks have enough slabs, when each disk gives at most one slab to a row.
     let fits = |rows: u64| free.iter().map(|f| (*f).min(rows)).sum::<u64>() >= rows * slabs;
     let (mut low, mut high) = (0, total);
     while low < high {

@@ -4,8 +4,8 @@
 //! 1. A job waits while it is paused, and while a more urgent one ([`Kind`]) runs; a job that is paused or
 //!    waits for something else delays no other.
 //! 2. There is one job of a kind and a subject at a time.
-//! 3. A pause is of kind and subject: a job that begins again for the same is paused too. It exists until the board is
-//!    dropped, or a job of it is stopped.
+//! 3. A pause applies to a kind and a subject: a later job for the same is paused too. It exists until the board is
+//!    dropped, or a job of this kind and subject is stopped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,8 @@ use super::pacer::{Answer, Client, Load, Pacer, Pacing};
 /// See the module.
 pub struct Board {
     env: Env,
-    /// Whether there is a job: otherwise client latencies are not recorded, at no cost to clients.
+    /// Whether there is a job. If there is none, client latencies are not recorded, so that clients pay nothing for
+    /// it.
     watching: AtomicBool,
     inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
@@ -41,11 +42,11 @@ struct Entry {
     subject: Subject,
     began: Instant,
     progress: Arc<Progress>,
-    /// It waits for an external event.
+    /// The job waits for an external event.
     idle: bool,
 }
 
-/// A job from when it begins until it is dropped.
+/// A running job; it ends on drop.
 pub struct Job {
     board: Arc<Board>,
     id: JobId,
@@ -58,7 +59,7 @@ pub struct ClientIo {
     client: Client,
 }
 
-/// Why a piece may not begin, and when to ask again; without a time, when something changes.
+/// Why a piece may not begin, and when to ask again: at `until`, or when the board changes.
 pub(super) struct Waiting {
     pub(super) why: Why,
     pub(super) until: Option<Instant>,
@@ -71,7 +72,7 @@ pub(super) struct Changed(watch::Receiver<u64>);
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Board {
-    /// An empty one.
+    /// Creates an empty board.
     pub fn new(env: Env, pacing: Pacing) -> Arc<Board> {
         let inner = Inner {
             jobs: BTreeMap::new(),
@@ -89,8 +90,8 @@ impl Board {
         self.wake();
     }
 
-    /// Lists a job, which delays no other before it requests its first piece. `None`: there is one for this
-    /// subject already, or all are stopping.
+    /// Lists a job, which delays no other job before it requests its first piece. Returns `None` if this kind and
+    /// subject already has a job, or all jobs are stopping.
     pub fn begin(self: &Arc<Board>, kind: Kind, subject: Subject) -> Option<Job> {
         let mut inner = self.inner.lock();
         let is_there = inner.jobs.values().any(|j| (j.kind, j.subject) == (kind, subject));
@@ -110,7 +111,7 @@ impl Board {
         Some(Job { board: Arc::clone(self), id, progress: job })
     }
 
-    /// All of them, by number.
+    /// All jobs, by number.
     pub fn list(&self) -> Vec<JobState> {
         let now = self.env.now();
         let inner = self.inner.lock();
@@ -149,15 +150,15 @@ impl Board {
         })
     }
 
-    /// Ends a job after its outstanding pieces, and the pause of its kind and subject. Completed work stays.
+    /// Ends a job after its outstanding pieces, and ends the pause of its kind and subject. Completed work is kept.
     pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
-        // Before the job could continue.
+        // Stopped before the pause ends, so that the job cannot continue.
         progress.ok_or(NoJob(id))?.stop();
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
         })
-        // It may have ended meanwhile.
+        // The job may have ended meanwhile.
         .or(Ok(()))
     }
 
@@ -180,8 +181,8 @@ impl Board {
         self.inner.lock().pacer.load()
     }
 
-    /// A client's I/O begins; `timed`: how long it takes matters (that of a flush does not, because a disk alone decides
-    /// it). `None`: no job runs, so it is not recorded.
+    /// Records that a client's I/O begins. `timed`: its latency counts (that of a flush does not, because it depends
+    /// on the disk alone). Returns `None` if no job runs: the I/O is not recorded.
     pub fn client(self: &Arc<Board>, timed: bool) -> Option<ClientIo> {
         self.watching.load(Ordering::Relaxed).then(|| {
             let client = self.inner.lock().pacer.client_begins(timed, self.env.now());
@@ -201,8 +202,8 @@ impl Board {
         Changed(self.changes.subscribe())
     }
 
-    /// How many of a job's next pieces of `bytes` each may begin, up to `most`; these count as begun. Records the
-    /// reason for slowing the job in either case.
+    /// Returns how many of a job's next pieces of `bytes` each may begin, up to `most`; these count as begun. Also
+    /// returns the reason why the job is throttled, if it is.
     pub(super) fn ask(
         &self,
         id: JobId,
@@ -225,7 +226,7 @@ impl Board {
         Ok((1 + more as u8, held_back.then_some(paced)))
     }
 
-    /// Pieces have ended; together they had `less` bytes fewer than announced at their begin.
+    /// Records that `count` pieces have ended; together they had `less` bytes fewer than announced.
     pub(super) fn pieces_end(&self, count: u8, less: u64) {
         if count > 0 {
             self.inner.lock().pacer.pieces_end(count.into(), less);
@@ -233,7 +234,7 @@ impl Board {
         }
     }
 
-    /// Pieces that may be outstanding, of all jobs.
+    /// The number of pieces of all jobs that may be outstanding.
     pub(super) fn at_once(&self) -> usize {
         self.inner.lock().pacer.pacing().at_once
     }
@@ -269,7 +270,7 @@ impl Inner {
 }
 
 impl Changed {
-    /// Waits for it, or until a time.
+    /// Waits for a change, or until this time.
     pub(super) async fn or_at(mut self, board: &Board, until: Option<Instant>) {
         let changed = std::pin::pin!(self.0.changed());
         match until {

@@ -42,11 +42,11 @@ pub enum Subject {
 /// The result of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evacuated {
-    /// Slabs that have moved.
+    /// The number of slabs that have moved.
     pub moved: usize,
-    /// Slabs still on the disk.
+    /// The number of slabs still on the disk.
     pub left: usize,
-    /// The reason for one of them.
+    /// The reason why one of these slabs is still there.
     pub why: Option<Stays>,
 }
 
@@ -61,17 +61,17 @@ pub struct NoJob(pub JobId);
 pub enum Why {
     /// Paused by command.
     Paused,
-    /// Clients need the disks. `p99`: of their latencies in the last interval, if it is known.
+    /// Clients need the disks. `p99`: the 99th percentile of their latencies in the last interval, if it is known.
     Paced { p99: Option<Duration>, target: Duration },
-    /// A more urgent one works.
+    /// A more urgent job works.
     After(Kind, JobId),
     /// Disks with the required data are absent.
     Away(Vec<DiskNumber>),
-    /// It failed, and will be retried.
+    /// The job failed, and will be retried.
     Failed(String),
-    /// It is incomplete, and continues soon.
+    /// The job is incomplete, and continues soon.
     Soon(String),
-    /// It ends after the outstanding pieces.
+    /// The job ends after the outstanding pieces.
     Stopping,
 }
 
@@ -84,17 +84,17 @@ pub struct JobState {
     pub kind: Kind,
     /// Its object.
     pub subject: Subject,
-    /// Since it began.
+    /// The time since the job began.
     pub elapsed: Duration,
-    /// Bytes done.
+    /// The number of bytes done.
     pub done: u64,
     /// The total number of bytes, as far as known.
     pub total: u64,
-    /// Bytes a second.
+    /// The rate in bytes per second.
     pub rate: u64,
     /// The remaining time, at the current rate.
     pub eta: Option<Duration>,
-    /// Why it does not run at full speed.
+    /// Why the job does not run at full speed, if it does not.
     pub why: Option<Why>,
 }
 
@@ -113,7 +113,7 @@ impl Kind {
         }
     }
 
-    /// The lower the more urgent; those that are equally urgent share.
+    /// The urgency: the lower, the more urgent. Equally urgent jobs share the disks.
     pub(super) fn urgency(self) -> u8 {
         match self {
             Kind::Resolve | Kind::Resync | Kind::Rebuild => 0,

@@ -1,14 +1,14 @@
 //! The rate of jobs beside the clients' I/O: a core without clock, randomness or I/O.
 //!
-//! Its input is the clients' I/O and the jobs' pieces; it decides when the next piece may begin. Once an
-//! interval it checks the clients' 99th percentile: without clients the number of concurrent pieces doubles
-//! up to the maximum; below the target it grows by one; above, it halves, and at one the pauses between
-//! pieces grow.
+//! Its input is the clients' I/O and the jobs' pieces; it decides when the next piece may begin. Once an interval it
+//! checks the clients' 99th percentile. Without clients, the number of concurrent pieces doubles, up to the maximum.
+//! Below the target it increases by one; above, it is halved, and if it is one already, the pauses between pieces
+//! grow.
 //!
 //! Invariants:
 //! 1. At most [`Pacing::at_once`] pieces are outstanding.
-//! 2. Regardless of the clients, a piece may begin `bytes / minimum` after the one before it, which had `bytes`, unless
-//!    (1) forbids it: so jobs always make progress.
+//! 2. Regardless of the clients, a piece may begin `bytes / minimum` after the previous piece, which had `bytes`,
+//!    unless (1) forbids it: so jobs always make progress.
 //! 3. After an interval above the target the allowed rate does not increase.
 //! 4. Beside clients a job begins with one piece at a time.
 
@@ -22,7 +22,7 @@ pub struct Pacing {
     pub target: Duration,
     /// The minimum rate of all jobs of a pool together, in bytes a second, regardless of the clients.
     pub minimum: u64,
-    /// Concurrent pieces (of at most [`PIECE_BYTES`]), of all jobs of a pool, at most.
+    /// The most concurrent pieces (of at most [`PIECE_BYTES`]) of all jobs of a pool.
     pub at_once: usize,
     /// How often the clients' latencies are checked.
     pub interval: Duration,
@@ -35,9 +35,9 @@ pub const PIECE_BYTES: u64 = 256 << 10;
 const GAP_MIN: Duration = Duration::from_millis(4);
 
 impl Default for Pacing {
-    /// 20 ms, which a rotating disk achieves with two outstanding I/Os; 4 MiB/s, which is a terabyte in three days.
-    /// Each piece has one outstanding I/O of [`PIECE_BYTES`], and includes the flush and the record of the copied data:
-    /// 128 keep eight disks busy.
+    /// The target of 20 ms is what a rotating disk achieves with two outstanding I/Os; the minimum of 4 MiB/s copies
+    /// a terabyte in three days. Each piece has one outstanding I/O of [`PIECE_BYTES`], and includes the flush and
+    /// the record of the copied data: 128 pieces keep eight disks busy.
     fn default() -> Pacing {
         Pacing {
             target: Duration::from_millis(20),
@@ -49,7 +49,7 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// The longest time until the next piece after one of this size.
+    /// The longest time until the piece after one of this size may begin.
     fn longest(&self, bytes: u64) -> Duration {
         Duration::from_nanos((bytes * 1_000_000_000).checked_div(self.minimum).unwrap_or(u64::MAX))
     }
@@ -62,18 +62,18 @@ pub struct Client(u64);
 /// Whether a piece may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has begun: [`Pacer::pieces_end`] when it is done.
+    /// The piece has begun: call [`Pacer::pieces_end`] when it is complete.
     Go,
     /// Ask again at this time, or when a piece has ended.
     Wait(Instant),
 }
 
-/// The observations of the last interval.
+/// The result of the last interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// The clients' 99th percentile; `None` without clients.
     pub p99: Option<Duration>,
-    /// Whether jobs are throttled because of them.
+    /// Whether jobs are throttled because of clients.
     pub held_back: bool,
 }
 
@@ -82,15 +82,15 @@ pub struct Load {
 pub struct Pacer {
     pacing: Pacing,
     next: u64,
-    /// Clients' outstanding I/O: when it began, and whether its latency counts.
+    /// Clients' outstanding I/O: when each began, and whether its latency counts.
     clients: BTreeMap<Client, (Instant, bool)>,
     interval: Option<Interval>,
     load: Load,
     under_way: usize,
-    /// Concurrent pieces, and the pause between them, which applies only to a window of one.
+    /// The number of concurrent pieces. Below, the pause between pieces, which applies only if that number is one.
     window: usize,
     gap: Duration,
-    /// When the last piece began, and its bytes.
+    /// When the last piece began, and its size in bytes.
     last: Option<(Instant, u64)>,
 }
 
@@ -118,7 +118,7 @@ impl Pacer {
         }
     }
 
-    /// Its settings.
+    /// The pacing.
     pub fn pacing(&self) -> Pacing {
         self.pacing
     }
@@ -136,13 +136,13 @@ impl Pacer {
         (self.window, self.gap) = (1, Duration::ZERO);
     }
 
-    /// The observations of the last interval.
+    /// The result of the last interval.
     pub fn load(&self) -> Load {
         self.load
     }
 
-    /// A client's I/O begins; `timed`: its latency counts (that of a flush does not, because it depends on the disk
-    /// alone).
+    /// Records that a client's I/O begins. `timed`: its latency counts (that of a flush does not, because it depends
+    /// on the disk alone).
     pub fn client_begins(&mut self, timed: bool, now: Instant) -> Client {
         self.roll(now);
         let client = Client(self.next);
@@ -152,7 +152,7 @@ impl Pacer {
         client
     }
 
-    /// It has ended.
+    /// Records that a client's I/O has ended.
     pub fn client_ends(&mut self, client: Client, now: Instant) {
         self.roll(now);
         if let Some((began, true)) = self.clients.remove(&client) {
@@ -170,7 +170,7 @@ impl Pacer {
             None => (now, now),
             Some((at, before)) => {
                 let longest = self.pacing.longest(before);
-                // The pause is per [`PIECE_BYTES`]; pieces of owners are larger.
+                // The pause is for one [`PIECE_BYTES`]; the pieces of owners are larger.
                 let parts = u32::try_from(before / PIECE_BYTES).unwrap_or(u32::MAX).max(1);
                 (at + self.gap.saturating_mul(parts).min(longest), at + longest)
             }
@@ -182,11 +182,11 @@ impl Pacer {
             return Answer::Go;
         }
         let next = if self.under_way < self.window { gap } else { at_latest };
-        // An end of the interval may allow more.
+        // The end of the interval may allow more.
         Answer::Wait(if next > now { next.min(again.max(now)) } else { again })
     }
 
-    /// Pieces are complete; together they had `less` bytes fewer than announced at their begin.
+    /// Records that `count` pieces are complete; together they had `less` bytes fewer than announced.
     pub fn pieces_end(&mut self, count: usize, less: u64) {
         self.under_way = self.under_way.saturating_sub(count);
         if let (Some((_, bytes)), Some(less)) = (&mut self.last, less.checked_div(count as u64)) {
@@ -208,7 +208,7 @@ impl Pacer {
     fn roll(&mut self, now: Instant) {
         let over = |i: &Interval| now.saturating_duration_since(i.began) >= self.pacing.interval;
         let Some(mut interval) = self.interval.take_if(|i| over(i)) else { return };
-        // Outstanding I/O counts with its age, once that is bad: a hung disk completes nothing.
+        // Outstanding I/O counts with its age if that exceeds the target, because a hung disk completes nothing.
         for (began, timed) in self.clients.values() {
             let age = now.saturating_duration_since(*began);
             if *timed && age > self.pacing.target {
@@ -245,14 +245,14 @@ impl Pacer {
     }
 }
 
-/// Latencies of an interval, each known to a sixteenth.
+/// A histogram of an interval's latencies, with a precision of a sixteenth.
 #[derive(Debug, Default)]
 struct Latencies {
     counts: BTreeMap<u32, u32>,
     all: u32,
 }
 
-/// Steps in an octave.
+/// Steps per octave.
 const STEPS: u64 = 16;
 
 impl Latencies {
@@ -275,14 +275,14 @@ impl Latencies {
     }
 }
 
-/// Microseconds, by sixteenths of octaves.
+/// The step of a latency: microseconds in sixteenths of octaves.
 fn step(latency: Duration) -> u32 {
     let us = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX).max(STEPS);
     let octave = us.ilog2();
     octave * STEPS as u32 + (us >> (octave - STEPS.ilog2())) as u32 - STEPS as u32
 }
 
-/// The shortest of a step.
+/// The shortest latency of a step.
 fn least(step: u32) -> Duration {
     let (octave, within) = (step / STEPS as u32, u64::from(step % STEPS as u32));
     Duration::from_micros((STEPS + within) << (octave - STEPS.ilog2()))

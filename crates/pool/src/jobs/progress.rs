@@ -25,17 +25,17 @@ pub struct Progress {
     kind: Kind,
 }
 
-/// The answer for the owner of a space that works for a job.
+/// The answer to an owner that works for a job and requests pieces.
 pub(crate) enum Asked {
-    /// So many pieces may begin; [`Progress::pieces_end`] when they are done.
+    /// This many pieces may begin; the owner calls [`Progress::pieces_end`] when they are complete.
     Go(u8),
-    /// No piece may begin now: the owner asks again when this is ready.
+    /// No piece may begin now: the owner asks again when this completes.
     Wait(Later),
     /// The job must end.
     Stop,
 }
 
-/// When an owner asks again.
+/// Waits for the time at which an owner asks again.
 pub(crate) struct Later {
     board: Arc<Board>,
     changed: Changed,
@@ -61,17 +61,17 @@ impl Progress {
         }
     }
 
-    /// Bytes done and in total, as far as known.
+    /// Bytes done, and bytes in total as far as known.
     pub fn bytes(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    /// Damaged units: repaired and lost ones.
+    /// The numbers of damaged units: repaired ones and lost ones.
     pub fn findings(&self) -> (u64, u64) {
         (self.healed.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
     }
 
-    /// Bytes a second over the last ten.
+    /// Bytes per second over the last ten seconds.
     pub fn rate(&self, now: Instant) -> u64 {
         self.rate.lock().per_second(now)
     }
@@ -87,7 +87,7 @@ impl Progress {
         self.board.wake();
     }
 
-    /// Whether it must stop: then it begins no more pieces.
+    /// Whether the job must stop: then it begins no more pieces.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -97,12 +97,12 @@ impl Progress {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes unfinished work from the total: a retry adds it again.
+    /// Removes unfinished work from the total, because a retry adds it again.
     pub fn again(&self) {
         self.total.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Adds completed bytes; unnecessary ones count too.
+    /// Adds completed bytes, including those that needed no work.
     pub fn did(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         self.rate.lock().add(bytes, self.board.now());
@@ -120,7 +120,8 @@ impl Progress {
         self.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
-    /// Waits for permission to do a piece of this many bytes. `None`: the job must end. The caller holds no lock of a space.
+    /// Waits for permission to do a piece of this many bytes. Returns `None` if the job must end. The caller must
+    /// hold no lock of a space.
     pub async fn piece(&self, bytes: u64) -> Option<Piece<'_>> {
         loop {
             match self.pieces(bytes, 1, 1) {
@@ -133,7 +134,7 @@ impl Progress {
 
     /// Asks for up to `most` pieces of `bytes` each, for one of `workers` owners that work for jobs of this board.
     pub(crate) fn pieces(&self, bytes: u64, most: u8, workers: usize) -> Asked {
-        // Before the check, so that no change between it and the wait is missed.
+        // Subscribed before the check, so that no change between the check and the wait is missed.
         let changed = self.board.changed();
         if self.is_stopped() {
             *self.why.lock() = Some(Why::Stopping);
@@ -153,13 +154,13 @@ impl Progress {
         }
     }
 
-    /// Pieces of [`Progress::pieces`] have ended, together with `less` bytes fewer than announced.
+    /// Records that pieces of [`Progress::pieces`] have ended; together they had `less` bytes fewer than announced.
     pub(crate) fn pieces_end(&self, count: u8, less: u64) {
         self.board.pieces_end(count, less);
     }
 
-    /// Waits, with a reason to show, until `until` is ready or the job must end; false then. Other jobs
-    /// continue meanwhile.
+    /// Waits until `until` completes, showing a reason. Returns `false` if the job must end. Other jobs continue
+    /// meanwhile.
     pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
         *self.why.lock() = Some(why);
         self.board.idle(self.id, true);

@@ -1,4 +1,4 @@
-//! Bytes a second over the last few seconds.
+//! The rate in bytes per second over the last few seconds.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const STEP: Duration = Duration::from_millis(500);
 /// See the module. Holds at most 21 steps.
 #[derive(Debug, Default)]
 pub(super) struct Rate {
-    /// Each step's beginning and its bytes.
+    /// The beginning of each step, and its bytes.
     steps: VecDeque<(Instant, u64)>,
 }
 
@@ -24,7 +24,7 @@ impl Rate {
         }
     }
 
-    /// Bytes a second; 0 when nothing was done lately.
+    /// Bytes per second; 0 if nothing was completed recently.
     pub(super) fn per_second(&self, now: Instant) -> u64 {
         let recent = |(at, _): &&(Instant, u64)| now.saturating_duration_since(*at) <= WINDOW;
         let Some((began, _)) = self.steps.iter().find(recent) else { return 0 };

@@ -8,8 +8,8 @@ use super::replay::{Point, replay};
 use crate::PoolId;
 use crate::format::{BLOCK, Extent, Frame, FrameError, Kind, frame_size};
 
-/// The number of damaged places: checkpoints, the journal. `newest` is the slot of the newest checkpoint, `point` the
-/// end of its journal. Errors: the disk does not respond, or refuses this process. Unreadable parts count as damaged.
+/// Counts the damaged places: checkpoints and the journal. `newest` is the slot of the newest checkpoint, `point` the
+/// end of its journal. Unreadable parts count as damaged. Errors: the disk does not respond, or refuses this process.
 pub(super) async fn count(
     io: &DiskIo,
     member: &Member,
@@ -24,7 +24,7 @@ pub(super) async fn count(
         let head = read(Extent { length: BLOCK as u64, ..area }).await?;
         let length = match head.map(|head| frame_size(&head, Kind::Checkpoint)) {
             Some(Ok(size)) if size as u64 <= area.length => size as u64,
-            // There was none.
+            // This slot never had a checkpoint.
             Some(Err(FrameError::Blank | FrameError::Foreign)) => continue,
             Some(Ok(_) | Err(FrameError::Damaged)) | None => {
                 damaged += 1;

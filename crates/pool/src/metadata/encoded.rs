@@ -8,7 +8,7 @@ use crate::format::{BLOCK, HEADER, Header, encode_state, framed};
 
 /// See the module.
 pub(crate) struct Encoded {
-    /// Padded with zeros to the end of the frame's last block.
+    /// The encoded state, padded with zeros to the end of the frame's last block.
     bytes: IoBuf,
     length: usize,
 }
@@ -24,7 +24,7 @@ impl Encoded {
         Encoded { bytes: IoBuf::from(bytes), length }
     }
 
-    /// The checkpoint with this header: its first block, and the blocks after it.
+    /// Encodes the checkpoint with this header: its first block, and the blocks after it.
     pub(crate) fn checkpoint(&self, header: &Header, ring_at: u64) -> [IoBuf; 2] {
         let ring_at = ring_at.to_le_bytes();
         let mut head = header.seal(&[&ring_at, &self.bytes[..self.length]]).to_vec();

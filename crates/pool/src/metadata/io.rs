@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use crate::Deadlines;
 use crate::format::Extent;
 
-/// At a time, in bytes.
+/// The most bytes of one read or write.
 const PIECE: u64 = 256 << 10;
 
 /// The context of metadata I/O.
@@ -21,17 +21,18 @@ const PIECE: u64 = 256 << 10;
 pub(crate) struct DiskIo {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
-    /// The epoch of the pool's claim: fenced disks refuse older ones. [`DiskIo::LOOKING`] before there is a claim.
+    /// The epoch of the pool's claim: fenced disks refuse older ones. [`DiskIo::LOOKING`] before a claim exists.
     pub(crate) epoch: Epoch,
     pub(crate) deadlines: Deadlines,
     pub(crate) writing: Writing,
 }
 
-/// Outstanding writes of metadata, including abandoned ones, which may still overwrite newer ones.
+/// The number of outstanding metadata writes of each disk. This includes abandoned writes, which may still overwrite
+/// newer data.
 #[derive(Clone, Default)]
 pub(crate) struct Writing(Arc<Mutex<BTreeMap<DiskId, usize>>>);
 
-/// One of them, until it is dropped.
+/// An outstanding write, until it is dropped.
 struct Counted(Writing, DiskId);
 
 impl Writing {
@@ -40,7 +41,7 @@ impl Writing {
         Counted(self.clone(), disk.clone())
     }
 
-    /// Whether one is outstanding on the disk, on any handle.
+    /// Whether a write is outstanding on the disk, on any handle.
     pub(crate) fn is_to(&self, disk: &DiskId) -> bool {
         self.0.lock().contains_key(disk)
     }
@@ -59,12 +60,12 @@ impl Drop for Counted {
 }
 
 impl DiskIo {
-    /// For a pool whose claim has this epoch.
+    /// Creates the context for a pool whose claim has this epoch.
     pub(crate) fn new(env: &Env, arena: &Arena, epoch: Epoch, deadlines: Deadlines) -> DiskIo {
         DiskIo { env: env.clone(), arena: arena.clone(), epoch, deadlines, writing: Writing::default() }
     }
 
-    /// For reading disks, regardless of their owner.
+    /// The epoch for reading disks, regardless of their owner.
     pub(crate) const LOOKING: Epoch = Epoch(u64::MAX);
 
     /// Reads the whole extent.
@@ -81,8 +82,8 @@ impl DiskIo {
         Ok(out)
     }
 
-    /// The same, to verify data on disk: `None` on a medium error. Errors: the disk does not respond, or refuses this
-    /// process.
+    /// Reads an extent to verify it; returns `None` on a medium error. Errors: the disk does not respond, or refuses
+    /// this process.
     pub(crate) async fn read_back(
         &self,
         disk: &Arc<dyn Disk>,
@@ -107,8 +108,8 @@ impl DiskIo {
         self.write(disk, offset, [IoBuf::from(bytes)].into_iter().collect(), true).await
     }
 
-    /// Writes two consecutive parts durably: a few blocks in one call, which a distant disk completes in one round trip;
-    /// more in pieces, and then flushes.
+    /// Writes two consecutive parts durably. Few blocks are written in one call, which a distant disk completes in
+    /// one round trip; more are written in pieces, and then flushed.
     pub(crate) async fn write_and_flush(
         &self,
         disk: &Arc<dyn Disk>,
@@ -137,7 +138,7 @@ impl DiskIo {
         self.write_and_flush(disk, at.offset, zeros).await
     }
 
-    /// Does not use the disk's own deadline, which would hide when the write has really ended.
+    /// Does not pass a deadline to the disk, which would hide when the write has really ended.
     async fn write(
         &self,
         disk: &Arc<dyn Disk>,
@@ -171,7 +172,7 @@ impl DiskIo {
         disk.fence(&self.ctx(false), epoch).wait().await
     }
 
-    /// The context of each of its calls.
+    /// The context of each call to the disk.
     pub(crate) fn ctx(&self, write_through: bool) -> Ctx {
         Ctx {
             deadline: Some(self.env.now() + self.deadlines.metadata),
@@ -188,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// Without a flush: the disk fails each.
+    /// The write needs no flush: the disk fails each flush.
     #[tokio::test(start_paused = true)]
     async fn a_few_blocks_are_durable_after_one_call() {
         let env = Env::simulated(1);

@@ -11,13 +11,13 @@ use crate::{Absence, DiskId, DiskNumber};
 
 /// A present disk of the pool.
 pub struct Member {
-    /// Its number in the pool.
+    /// The number of the disk in the pool.
     pub number: DiskNumber,
-    /// Its identity in its label.
+    /// The identity in the disk's label.
     pub id: DiskId,
     /// The device.
     pub disk: Arc<dyn Disk>,
-    /// Its areas.
+    /// The areas of the disk.
     pub areas: Areas,
 }
 
@@ -33,7 +33,7 @@ impl Members {
         self.members.get(&disk)
     }
 
-    /// All of them, by number.
+    /// All members, by number.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Member>> {
         self.members.values()
     }
@@ -54,11 +54,11 @@ impl Members {
 /// The membership to end: a disk that has joined again since is not removed for earlier failures.
 #[derive(Clone)]
 pub(crate) enum Life {
-    /// The current one.
+    /// The current membership.
     Any,
-    /// The one of this member, if the disk has no newer one.
+    /// The membership of this member, unless the disk has a newer one.
     Of(Arc<Member>),
-    /// One that is already ending: the disk is no member any more.
+    /// A membership that is already ending: the disk is no member any more.
     Ending,
 }
 

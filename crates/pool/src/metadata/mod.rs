@@ -6,16 +6,16 @@
 //! Invariants:
 //! 0. Nothing is written, and no commit acknowledged, without the [`Tenure`](crate::authority::Tenure).
 //! 1. (epoch, incarnation, sequence) identifies one record or checkpoint for ever: a sequence number that may have
-//!    reached a disk is never reused for other operations. A record that some voters did not store is followed by
-//!    another, not replaced.
-//! 2. A commit is acknowledged when every remaining voter has it durably, and everything before it; a voter
-//!    that did not accept it has been dropped by a record that follows it, and of every set of voters in
-//!    force since the last acknowledged commit enough remain ([`crate::voters`]).
+//!    reached a disk is never reused for other operations. If some voters did not store a record, another record
+//!    follows it; none replaces it.
+//! 2. A commit is acknowledged when it and all earlier records are durable on every remaining voter. A voter that did
+//!    not store it has been dropped by a later record. Of every set of voters in force since the last acknowledged
+//!    commit enough voters remain ([`crate::voters`]).
 //! 3. [`Metadata::read`] returns acknowledged commits only.
-//! 4. A disk is removed from the [`Members`] before its removal is recorded, so a later I/O does not use it.
-//! 5. A record changes the voters by one, and is written when all remaining voters have the previous one: otherwise the
-//!    voters with it and those without it could each be enough to open. (Except the record of an opening that accepts a
-//!    loss.)
+//! 4. A disk is removed from the [`Members`] before its removal is recorded, so that no later I/O uses it.
+//! 5. A record changes the set of voters by one, and is written after all remaining voters have the previous record.
+//!    Otherwise the voters with it, and those without it, could each suffice to open the pool. (The exception is the
+//!    record of an opening that accepts a loss.)
 
 mod damage;
 mod encoded;

@@ -16,18 +16,18 @@ pub(crate) struct History {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) point: Point,
-    /// The slot of its checkpoint: the next one is written to the other slot.
+    /// The slot of the disk's newest checkpoint: the next one is written to the other slot.
     pub(crate) slot: usize,
 }
 
 /// The contents of a disk.
 pub(crate) struct Replayed {
-    /// `None`: it equals the known one.
+    /// The state; `None` if it equals the known one.
     pub(crate) state: Option<State>,
     pub(crate) place: Place,
 }
 
-/// A place in the sequence of records. Two points with the same first three numbers are equal.
+/// A place in the sequence of records. Two points with equal epoch, sequence and incarnation are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Point {
     pub(crate) epoch: u64,
@@ -41,13 +41,13 @@ pub(crate) struct Point {
 /// Why a disk's metadata cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// It never had metadata.
+    /// The disk never had metadata.
     #[error("it has no metadata")]
     None,
-    /// It had metadata, but neither checkpoint can be used.
+    /// The disk had metadata, but neither checkpoint can be used.
     #[error("both of its checkpoints are damaged")]
     Checkpoints,
-    /// A record is damaged and later ones exist, or newer records exist with an old checkpoint only.
+    /// A record is damaged and later ones exist, or newer records exist but only an old checkpoint.
     #[error("its journal has a gap after record {0}")]
     Gap(u64),
     /// A record with a valid checksum cannot be applied.
@@ -70,8 +70,8 @@ impl Point {
 }
 
 /// Computes the newest state from `slots` and `ring`. The checkpoint with the newer header is decoded first, and the
-/// other only when that one is damaged: so only one state is in memory. A `known` state is not computed again. Errors:
-/// the disk does not count for the newest state.
+/// other one only if the first is damaged, so that only one state is in memory. A `known` state is not computed
+/// again. Errors: the disk is not used to determine the newest state.
 pub(crate) fn replay(
     pool: PoolId,
     disk: DiskNumber,
@@ -107,7 +107,7 @@ pub(crate) fn replay(
     Err(why)
 }
 
-/// The newer one of two checkpoints, according to their headers, if both are intact.
+/// The slot of the newer one of two checkpoints, according to their headers, if both are intact.
 pub(crate) fn newer_slot(slots: [&[u8]; 2]) -> usize {
     let [a, b] = slots.map(|bytes| peek_age(bytes, Kind::Checkpoint).ok());
     usize::from(a <= b)
@@ -154,7 +154,7 @@ fn apply_records(mut state: State, records: &[Frame<'_>]) -> Result<State, Unusa
     Ok(state)
 }
 
-/// The record that continues `point`: at `at`, or at the beginning if it did not fit there.
+/// The record that continues `point`: at `at`, or at the beginning of the ring if it did not fit there.
 fn record_after<'a>(
     pool: PoolId,
     disk: DiskNumber,
@@ -171,8 +171,8 @@ fn record_after<'a>(
     })
 }
 
-/// Records are written one after the other, each when the previous one is durable. So a valid later record proves that
-/// the records between existed and are lost.
+/// Whether a later valid record exists. Records are written one after the other, each when the previous one is
+/// durable, so a later record proves that the records between existed and are lost.
 fn newer_records(pool: PoolId, disk: DiskNumber, ring: &[u8], point: &Point) -> bool {
     (0..ring.len()).step_by(BLOCK).any(|at| {
         Frame::parse(&ring[at..], Kind::Record)

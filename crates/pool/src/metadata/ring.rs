@@ -3,7 +3,7 @@
 //! A record is contiguous: one that does not fit before the end of the ring starts at its beginning. No record since
 //! the newest checkpoint is overwritten.
 
-/// The next position, and how much of the ring is taken since the checkpoint; bytes, whole blocks.
+/// The position of the next record, and the part of the ring used since the checkpoint; in bytes, whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     length: u64,
@@ -17,7 +17,7 @@ impl Ring {
         Ring { length, at: at % length, used: 0 }
     }
 
-    /// Where the next record begins unless it does not fit there.
+    /// The position of the next record, unless it does not fit there.
     pub(crate) fn at(&self) -> u64 {
         self.at
     }

@@ -43,7 +43,8 @@ pub enum CommitError {
     /// The pool is open for reading only. Nothing has changed.
     #[error("the pool is open for reading only")]
     ReadOnly,
-    /// The pool accepts no changes any more; whether this one took effect is known only after it was opened again.
+    /// The pool accepts no changes any more. Whether this change took effect is known only after the pool is opened
+    /// again.
     #[error("the pool is suspended: {0}")]
     Suspended(#[from] Suspension),
 }
@@ -58,28 +59,28 @@ pub enum Suspension {
         failures(.failed)
     )]
     TooFewVoters { left: usize, needed: usize, failed: Vec<(DiskNumber, DiskError)> },
-    /// Another process has claimed it by force.
+    /// Another process has claimed the pool by force.
     #[error("process {} on the machine {} has taken the pool by force", .by.process, .by.host)]
     Claimed { by: Claimant },
-    /// Another process has taken it, and fences its disks against this one.
+    /// Another process has taken the pool, and fences its disks against this one.
     #[error(
         "another process has taken the pool by force (epoch {epoch}), and the disks refuse writes of this one"
     )]
     Fenced { epoch: u64 },
-    /// The owner could not be confirmed, so its lease has expired; the pool resumes by itself. `failed`: the disks that
-    /// failed.
+    /// This process could not confirm that it owns the pool, so its lease has expired; the pool resumes by itself.
+    /// `failed`: the disks that failed.
     #[error(
         "its disks do not confirm that this process still owns the pool{}; the pool resumes when they do",
         if .failed.is_empty() { String::new() } else { format!(": {}", failures(.failed)) }
     )]
     NoLease { failed: Vec<(DiskNumber, DiskError)> },
-    /// A failed disk could not be accounted for.
+    /// The removal of a failed disk could not be recorded.
     #[error("the failure of a disk could not be recorded: {0}")]
     Unaccountable(InvalidOp),
-    /// It has been exported.
+    /// The pool has been exported.
     #[error("the pool has been exported")]
     Exported,
-    /// It was suspended, and waiting calls have failed: see [`crate::Pool::abandon`].
+    /// The pool was suspended, and its waiting calls have failed: see [`crate::Pool::abandon`].
     #[error("the pool was closed while it was suspended")]
     Abandoned,
     /// The writer task has ended.
@@ -97,7 +98,7 @@ pub(crate) struct Shared {
     pub(crate) state: RwLock<State>,
     pub(crate) members: RwLock<Arc<Members>>,
     pub(crate) tenure: Arc<Tenure>,
-    /// Counts changes of the state and of the members; changed while they are locked.
+    /// Counts changes of the state and of the members; changed while these are locked.
     version: AtomicU64,
     pub(crate) owners: Arc<Owners>,
     supervision: Arc<Supervision>,
@@ -120,22 +121,22 @@ pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 pub(crate) type Act = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()> + Send>;
 
 pub(crate) enum Request {
-    /// Several share a record.
+    /// Operations to commit. Several commits share a record.
     Commit { decide: Decide, done: Done },
-    /// Disks to remove from service; those of several requests share a record too.
+    /// Disks to remove from service. Those of several requests share a record, too.
     Leave(Vec<(Leaver, Done)>),
-    /// Anything else, between two records.
+    /// Any other work, between two records.
     Do(Act),
 }
 
-/// The input of an opening: everything is decided, and the claim is durable on the voters.
+/// The input of an opening: the state is chosen, and the claim is durable on the voters.
 pub(crate) struct Opening {
     pub(crate) state: State,
-    /// The beginning of the new epoch: with the newest sequence, and chain 0.
+    /// The first point of the new epoch: with the newest sequence, and chain 0.
     pub(crate) point: Point,
     pub(crate) ops: Vec<Op>,
     pub(crate) voters: Vec<Voter>,
-    /// How many of the state's voters must be among the voters above.
+    /// How many of the state's voters must be among `voters`.
     pub(crate) needed: usize,
     pub(crate) members: Members,
     pub(crate) authority: Arc<dyn PoolAuthority>,
@@ -143,7 +144,7 @@ pub(crate) struct Opening {
     pub(crate) agreed: AuthorityValue,
 }
 
-/// Requests that wait for the writer.
+/// The most requests that wait for the writer.
 const QUEUE: usize = 256;
 
 impl Metadata {
@@ -161,12 +162,12 @@ impl Metadata {
         Ok(Metadata { env: io.env, shared, requests })
     }
 
-    /// Reads the state. `f` is short and does not wait: commits wait for it.
+    /// Reads the state. `f` must be short and must not wait: commits wait for it.
     pub(crate) fn read<R>(&self, f: impl FnOnce(&State) -> R) -> R {
         f(&self.shared.state.read())
     }
 
-    /// Increases with each change of the state or of the members, before the change is reported.
+    /// Increases with each change of the state or of the members, before the change is visible to callers.
     pub(crate) fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Acquire)
     }
@@ -191,13 +192,13 @@ impl Metadata {
         &self.shared.tenure
     }
 
-    /// Makes a change: all of `ops` or none. Durable on return; it continues if the future is dropped.
+    /// Commits `ops`, all or none. Durable on return; the commit continues if the future is dropped.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), CommitError> {
         self.decide(move |_| (ops, ())).await
     }
 
-    /// As [`Metadata::commit`], with operations that are chosen for the state that precedes the record. Also returns
-    /// the second result of `decide`.
+    /// [`Metadata::commit`] with operations that `decide` chooses for the state that precedes the record. Also
+    /// returns the second result of `decide`.
     pub(crate) async fn decide<T: Send + 'static>(
         &self,
         decide: impl FnOnce(&State) -> (Vec<Op>, T) + Send + 'static,
@@ -230,8 +231,8 @@ impl Metadata {
         &self.shared.supervision
     }
 
-    /// Removes a disk from service, and marks the regions stale that the owners of spaces state. Does nothing when it
-    /// is absent already, or has another membership.
+    /// Removes a disk from service, and marks the regions stale that the owners of spaces state. Does nothing if the
+    /// disk is absent already, or has another membership.
     pub(crate) async fn leave(
         &self,
         disk: DiskNumber,
@@ -242,13 +243,13 @@ impl Metadata {
         left.remove(0)
     }
 
-    /// The same for several disks, such as those of a node that does not respond: in one record, as far as they may be
-    /// absent together. Returns the result of each.
+    /// [`Metadata::leave`] for several disks, such as those of a node that does not respond. They share a record, as
+    /// far as they may be absent together. Returns the result of each.
     pub(crate) async fn leave_all(&self, removals: Vec<Removal>) -> Vec<Result<(), CommitError>> {
         let (mut leaving, mut is_over) = (Vec::new(), Vec::new());
         for removal in removals {
             let of = self.read(|s| s.membership(removal.disk).filter(|_| s.has_rows(removal.disk)));
-            // Checked after the membership was read, which may be that of a disk that has returned.
+            // Checked after the membership was read: it may be that of a disk that has returned.
             is_over.push(removal.life.is_over(self.members().get(removal.disk)));
             if is_over.last() == Some(&false) {
                 leaving.push((removal, of));
@@ -256,7 +257,7 @@ impl Metadata {
         }
         let mut left = Vec::new();
         if !leaving.is_empty() {
-            // The owners that were asked must be notified of the result, also if the caller stops waiting.
+            // The owners that were asked must be notified of the result, even if the caller stops waiting.
             let metadata = self.clone();
             left = self.env.run(async move { metadata.leave_after_rounds(leaving).await }).await;
         }
@@ -283,7 +284,7 @@ impl Metadata {
             results.push(result);
         }
         let ended = || CommitError::Suspended(self.shared.tenure.over().unwrap_or(Suspension::Ended));
-        // Without a writer, the request is dropped, and `done` with it.
+        // If the writer has ended, the request and `done` are dropped.
         let _ = self.requests.send(Request::Leave(leavers)).await;
         let left = join_all(results).await.into_iter().map(|left| left.unwrap_or_else(|_| Err(ended())));
         let left = left.collect();
@@ -295,7 +296,7 @@ impl Metadata {
         left
     }
 
-    /// Puts a disk into service, with `ops` as its record.
+    /// Puts a disk into service, with the record `ops`.
     pub(crate) async fn join(&self, member: Arc<Member>, ops: Vec<Op>) -> Result<(), CommitError> {
         self.change(move |writer| Box::pin(writer.join(member, ops))).await
     }
@@ -315,7 +316,7 @@ impl Metadata {
         self.change(|writer| Box::pin(writer.export())).await
     }
 
-    /// Reads the metadata on the voters, and writes damaged places again; returns their number by disk.
+    /// Reads back the metadata on the voters, and rewrites damaged places; returns their number by disk.
     pub(crate) async fn scrub(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.act(|writer| Box::pin(writer.scrub())).await
     }
@@ -377,7 +378,7 @@ impl Shared {
         })
     }
 
-    /// Shows another state from now on.
+    /// Publishes an acknowledged state.
     pub(crate) fn set_state(&self, new: State) {
         let shown = new.clone();
         let (old, version) = {
@@ -385,7 +386,7 @@ impl Shared {
             let version = self.version.fetch_add(1, Ordering::AcqRel) + 1;
             (std::mem::replace(&mut *state, new), version)
         };
-        // Not under the lock: this may free a large state.
+        // Dropped without the lock, because this may free a large state.
         drop(old);
         self.owners.update(self.views.follow(&shown, version));
         // First, so that owners stop waiting.

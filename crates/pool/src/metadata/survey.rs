@@ -15,13 +15,14 @@ use crate::{DiskNumber, PoolId};
 /// The contents of a disk's metadata.
 pub(crate) struct Seen {
     pub(crate) claim: Option<Claim>,
-    /// Epochs that may have been claimed beyond the newest claim that can be read: one for each damaged place.
+    /// The number of damaged claims. Each may have been a claim of a higher epoch than the newest claim that can be
+    /// read.
     pub(crate) claims_damaged: u64,
-    /// The age of its newest state.
+    /// The end of the disk's newest history.
     pub(crate) history: Result<Place, Unreadable>,
 }
 
-/// Why a disk does not count.
+/// Why a disk's metadata is not used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     /// Its contents cannot be used.
@@ -47,7 +48,7 @@ impl Survey {
         Survey { newest: Mutex::new(None), reading: Semaphore::new(AT_ONCE) }
     }
 
-    /// Reads claim, checkpoints and journal of a disk.
+    /// Reads the claim, the checkpoints and the journal of a disk.
     pub(crate) async fn look(
         &self,
         io: &DiskIo,
@@ -81,7 +82,7 @@ impl Survey {
             (Err(e), Err(_)) => return Err(e.into()),
             (a, b) => [a.unwrap_or_default(), b.unwrap_or_default()],
         };
-        // Most disks of a large pool never had metadata.
+        // Most disks of a large pool never had metadata: their journal is not read.
         let ring = match slots.iter().any(|head| frame_size(head, Kind::Checkpoint).is_ok()) {
             true => io.read(disk, areas.journal).await?,
             false => Vec::new(),
@@ -94,7 +95,7 @@ impl Survey {
                 result => return Ok(result?),
             }
         }
-        // It is damaged or missing: read the older one, too.
+        // The newer checkpoint is damaged or missing: reads the older one, too.
         match (failed, fill(io, disk, areas, &mut slots, newer ^ 1).await) {
             (Some(e), Err(_)) => Err(e.into()),
             _ => Ok(self.replay(pool, number, &slots, &ring)?),

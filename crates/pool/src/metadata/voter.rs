@@ -21,13 +21,13 @@ pub(crate) struct Voter {
     slot: usize,
 }
 
-/// Blocks to write, and how.
+/// Blocks to write to a voter.
 pub(crate) enum Put {
     Record {
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// Its first block, and the following ones.
+    /// The first block of the checkpoint, and the following ones.
     Checkpoint {
         offset: u64,
         parts: [IoBuf; 2],
@@ -41,11 +41,11 @@ impl Voter {
         Voter { member, ring, slot }
     }
 
-    /// The blocks of a record that follows `before`; `None` when they do not fit, and a checkpoint must be written
+    /// The blocks of a record that follows `before`. Returns `None` if they do not fit: a checkpoint must be written
     /// instead.
     pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<Put> {
         let size = framed(body.len()) as u64;
-        // A record that fills much of the ring would soon force a checkpoint: so a checkpoint is written instead.
+        // A record that takes much of the ring would soon require a checkpoint, so a checkpoint is written instead.
         if size > self.member.areas.journal.length / 4 {
             return None;
         }
@@ -68,7 +68,7 @@ impl Voter {
         self.ring.is_filling()
     }
 
-    /// The most bytes of state that fit its checkpoints.
+    /// The most bytes of state that fit the voter's checkpoints.
     pub(crate) fn room(member: &Member) -> u64 {
         let [a, b] = member.areas.checkpoints();
         a.length.min(b.length) - crate::format::BLOCK as u64
@@ -93,7 +93,7 @@ impl Voter {
 }
 
 impl Put {
-    /// Writes it durably.
+    /// Writes the blocks durably.
     pub(crate) async fn write(self, io: &DiskIo, member: &Member) -> Result<(), DiskError> {
         match self {
             Put::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,

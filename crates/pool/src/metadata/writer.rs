@@ -26,20 +26,20 @@ pub(super) use leaving::Leaver;
 pub(crate) struct Writer {
     io: DiskIo,
     shared: Arc<Shared>,
-    /// The state with every written record; [`Shared::state`] has the acknowledged ones.
+    /// The state including every written record; [`Shared::state`] has the acknowledged records only.
     shadow: State,
     /// The point after the last written record.
     point: Point,
-    /// The disks that get records: voters, and disks about to become voters.
+    /// The disks that get records: voters, and disks that are about to become voters.
     voters: BTreeMap<DiskNumber, Voter>,
-    /// Disks removed by records that are written and not acknowledged.
+    /// Disks removed by records that are written but not acknowledged.
     removed: Vec<DiskNumber>,
     /// The sets of voters in force since the last acknowledged commit.
     configs: Vec<Config>,
     /// Voters that failed, for the message of the suspension.
     failed: Vec<(DiskNumber, DiskError)>,
-    /// Present disks whose metadata could not be written, kept for their data: they cannot be voters until they join
-    /// again.
+    /// Present disks whose metadata could not be written, and which stay because of their data. They cannot be voters
+    /// until they join again.
     unfit: BTreeSet<DiskNumber>,
     authority: Arc<dyn PoolAuthority>,
     /// The authority's value and its revision.
@@ -47,14 +47,14 @@ pub(crate) struct Writer {
     revision: Revision,
 }
 
-/// Whether the next entry may be a record, or must be a checkpoint.
+/// Whether a record may be written next, or a checkpoint must be.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Record,
     Checkpoint,
 }
 
-/// Commits that share a record.
+/// The most commits that share a record.
 const BATCH: usize = 64;
 
 impl Writer {
@@ -80,7 +80,7 @@ impl Writer {
         self.configs.push((self.shadow.voters.clone(), needed));
         self.publish();
         let mut form = Form::Checkpoint;
-        // Where a loss is accepted, there are too few voters for steps.
+        // If a loss is accepted, there are too few voters for intermediate records.
         let steps = if needed < self.shadow.needed_to_open() { Vec::new() } else { self.steps_to(&ops) };
         for voters in steps {
             let opened = ops.iter().position(|op| matches!(op, Op::Opened { .. }));
@@ -92,7 +92,7 @@ impl Writer {
         self.commit_as(ops, form).await
     }
 
-    /// Invariant 5: the sets of voters between the current one and that of the operations.
+    /// The sets of voters between the current one and that of the operations, one for each record (invariant 5).
     fn steps_to(&self, ops: &[Op]) -> Vec<BTreeSet<DiskNumber>> {
         let target = ops.iter().find_map(|op| match op {
             Op::Voters { voters } => Some(voters),
@@ -114,7 +114,7 @@ impl Writer {
         while queue.recv_many(&mut batch, BATCH).await > 0 {
             let (mut commits, mut leavers) = (Vec::new(), Vec::new());
             for request in batch.drain(..) {
-                // In their order: at most one of both has entries.
+                // Keeps the order of the requests: at most one of the two lists has entries.
                 if !matches!(request, Request::Commit { .. }) {
                     self.commit_batch(std::mem::take(&mut commits)).await;
                 }
@@ -135,7 +135,7 @@ impl Writer {
         }
     }
 
-    /// Several commits in one record, each with its own result.
+    /// Commits several requests in one record, each with its own result.
     async fn commit_batch(&mut self, commits: Vec<(Decide, Done)>) {
         if commits.is_empty() {
             return;
@@ -176,14 +176,14 @@ impl Writer {
         self.commit_tried(ops, form).await
     }
 
-    /// Writes operations that the shadow already contains, and retries until every remaining voter has all records.
+    /// Writes operations that the shadow already contains. Retries until every remaining voter has all records.
     async fn commit_tried(&mut self, ops: Vec<Op>, form: Form) -> Result<(), CommitError> {
         let failed = self.put(ops, form).await?;
         self.drop_voters(failed).await
     }
 
-    /// Drops failed voters, and retries until every remaining one has all records. Invariant 5: each is dropped by a
-    /// record of its own.
+    /// Drops failed voters, each with its own record (invariant 5), and retries until every remaining voter has all
+    /// records.
     async fn drop_voters(&mut self, failed: Vec<(DiskNumber, DiskError)>) -> Result<(), CommitError> {
         let mut failed = VecDeque::from(failed);
         loop {
@@ -208,13 +208,13 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a checkpoint of the acknowledged state to every voter. Only the next commit waits for it.
+    /// Writes a checkpoint of the acknowledged state to every voter. Only the next commit waits for this.
     async fn checkpoint(&mut self) {
         if self.shared.tenure.confirm().await.is_err() {
             return;
         }
         self.configs.push(self.config());
-        // An empty record: failures are handled as for any other.
+        // An empty record, so that failures are handled as for any other record.
         let _ = self.commit_tried(Vec::new(), Form::Checkpoint).await;
     }
 
@@ -236,7 +236,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the next record, which the shadow contains, to all disks that get records; returns those that
+    /// Writes the next record, which the shadow contains, to all disks that get records. Returns the disks that
     /// failed.
     async fn put(&mut self, ops: Vec<Op>, form: Form) -> Result<Vec<(DiskNumber, DiskError)>, CommitError> {
         let (pool, before) = (self.shadow.pool, self.point);
@@ -271,7 +271,7 @@ impl Writer {
         Ok(join_all(written).await.into_iter().flatten().chain(unclaimed).collect())
     }
 
-    /// Publishes the sets of voters of which an opening may find one.
+    /// Publishes the sets of voters that an opening may find.
     fn publish(&self) {
         let members = Arc::clone(&self.shared.members.read());
         let now = self.configs.is_empty().then(|| self.config());
@@ -279,7 +279,7 @@ impl Writer {
             .set_in_force(InForce { members, voters: self.configs.iter().cloned().chain(now).collect() });
     }
 
-    /// The smallest space for the state among the disks that get records, and its disk.
+    /// The smallest room for the state among the disks that get records, and the disk with it.
     fn smallest(&self) -> Option<(u64, DiskNumber)> {
         self.voters.values().map(|v| (Voter::room(&v.member), v.member.number)).min()
     }

@@ -11,7 +11,7 @@ pub fn outside(state: &State, space: SpaceId) -> usize {
     slabs.filter(|copy| eligible.is_outside(copy.place.disk)).count() + log_outside(state, space).count()
 }
 
-/// Replicas of the log of a space, by their index, on media where the log may not be.
+/// Replicas of a space's log, by index, on media where the log may not be placed.
 pub(super) fn log_outside(state: &State, space: SpaceId) -> impl Iterator<Item = (usize, DiskNumber)> + '_ {
     let record = state.spaces.get(&space);
     let slabs = record.and_then(|record| Some((record, record.rows.get(&RowNumber::LOG)?)));

@@ -1,14 +1,14 @@
-//! The disks where slabs of a space, or of its log, may be placed, and which of them a log prefers: disks for logs,
-//! else the fastest.
+//! The disks where slabs of a space, or of its log, may be placed. For a log, also the preferred ones: disks for
+//! logs, otherwise the fastest disks.
 
 use disk::Media;
 
 use crate::{DiskNumber, DiskRecord, MediaClass, State, Usage};
 
-/// The rank of an unknown disk.
+/// The rank of a disk that is not in the pool.
 const LAST: u8 = 6;
 
-/// How well a disk suits a log: the lower the better.
+/// How well a disk suits a log: lower is better.
 fn rank(disk: &DiskRecord) -> u8 {
     match (disk.usage, disk.media()) {
         (Usage::Journal, _) => 0,
@@ -54,7 +54,7 @@ impl<'a> Eligible<'a> {
         !self.media.is_any() && self.state.disks.get(&disk).is_some_and(|of| !self.suits(of))
     }
 
-    /// Lower is better.
+    /// The rank of a disk for a log: lower is better.
     pub(super) fn rank(&self, disk: DiskNumber) -> u8 {
         if !self.is_log {
             return 0;

@@ -14,11 +14,11 @@ pub struct Evacuation {
     pub moves: usize,
     /// Slabs without a destination, or without data on a present disk.
     pub left: usize,
-    /// The reason for one of them.
+    /// The reason for one of these slabs.
     pub why: Option<Stays>,
 }
 
-/// Simulates moving all slabs off a disk, with the current state.
+/// Simulates moving all slabs off a disk, starting from the current state.
 pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
     let mut s = state.clone();
     if let Some(record) = Arc::make_mut(&mut s.disks).get_mut(&disk) {
@@ -39,8 +39,8 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
             match to {
                 Ok(to) => {
                     plan.moves += 1;
-                    // Marks the target as used for the next slabs; a second slab of the same row on this disk gets its
-                    // target later.
+                    // Marks the target as used for the next slabs. If the row has a second slab on this disk, that
+                    // slab gets its target later.
                     let op = to.map(|to| SpaceOp::BeginMove { row: number, index: index as u8, to });
                     let taken = op.map(|op| s.apply(&Op::Space { space, op }));
                     debug_assert!(!matches!(taken, Some(Err(_))), "{taken:?}");

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::DiskNumber;
 use crate::domains::Domain;
 
-/// A choice in progress: group after group.
+/// A choice in progress: one group after the other.
 #[derive(Clone)]
 pub(super) struct Fit<'a> {
     of: BTreeMap<DiskNumber, Domain<'a>>,
     taken: BTreeSet<DiskNumber>,
     /// Remaining disks of each domain.
     left: BTreeMap<Domain<'a>, usize>,
-    /// How many disks of each domain the current group has.
+    /// The number of disks that the current group has in each domain.
     here: BTreeMap<Domain<'a>, usize>,
     in_group: usize,
     groups: usize,
@@ -23,7 +23,7 @@ pub(super) struct Fit<'a> {
 }
 
 impl<'a> Fit<'a> {
-    /// `groups` of `size` disks, at most `cap` of a group in one domain.
+    /// A choice of `groups` groups of `size` disks, with at most `cap` disks of a group in one domain.
     pub(super) fn new(
         of: BTreeMap<DiskNumber, Domain<'a>>,
         groups: usize,
@@ -36,7 +36,7 @@ impl<'a> Fit<'a> {
         Fit { of, taken, left, here, in_group: 0, groups, size, cap }
     }
 
-    /// Whether the rest can be chosen.
+    /// Whether the remaining disks can be chosen.
     pub(super) fn is_possible(&self) -> bool {
         let mut left = self.left.clone();
         let mut here = self.here.clone();
@@ -56,7 +56,7 @@ impl<'a> Fit<'a> {
         true
     }
 
-    /// Whether this disk may be chosen next so that the rest can still be chosen.
+    /// Whether this disk may be chosen next, so that the remaining ones can still be chosen.
     pub(super) fn allows(&self, disk: DiskNumber) -> bool {
         let Some(domain) = self.of.get(&disk) else { return false };
         if self.taken.contains(&disk) || self.here.get(domain).copied().unwrap_or(0) >= self.cap {
@@ -67,7 +67,7 @@ impl<'a> Fit<'a> {
         then.is_possible()
     }
 
-    /// Chooses it.
+    /// Chooses a disk.
     pub(super) fn take(&mut self, disk: DiskNumber) {
         let Some(domain) = self.of.get(&disk).copied() else { return };
         self.taken.insert(disk);

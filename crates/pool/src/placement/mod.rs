@@ -2,16 +2,16 @@
 //!
 //! Invariants of the result of [`row`]:
 //! 1. It can be applied: free slabs, each on another disk except in a simple space.
-//! 2. New slabs go to present disks for automatic selection only (those of logs to disks for logs, too), and leave the
-//!    [`reserve`] of each free; absent disks are used as well if necessary, but never more than the row can lose. All
-//!    of them, and those of [`slab`], are on media of the space's class.
-//! 3. Domains are considered from the rack to the disk; on the first level with enough domains with free slabs, no two
-//!    copies of a column (no two slabs of a parity row; if that is impossible, no more than may be lost) are in one
-//!    domain.
+//! 2. New slabs go to present disks with automatic selection only (slabs of logs to disks for logs, too), and leave
+//!    the [`reserve`] of each disk free. If necessary, absent disks are used as well, but never more than the row can
+//!    lose. All these disks, and those of [`slab`], have media of the space's class.
+//! 3. Domains are considered from the rack to the disk. The first level with enough domains with free slabs decides:
+//!    no two copies of a column are in one domain of that level. For a parity row no two slabs are; if that is
+//!    impossible, no more than may be lost.
 //! 4. Among the disks that keep 3 possible for the rest of the row, the one with the most free slabs is chosen, then
-//!    the first in an order that differs for each row. (When a disk is emptied and all have ample space, the one with
-//!    the least to read and write comes before that order.) For a log, disks for logs are preferred, then the fastest
-//!    medium.
+//!    the first in an order that differs for each row. (When a disk is emptied and all disks have ample space, the
+//!    disk with the least to read and write is chosen before that order applies.) For a log, disks for logs are
+//!    preferred, then the fastest medium.
 
 mod class;
 mod eligible;
@@ -37,8 +37,8 @@ pub use reshape::reshaped;
 pub(crate) use rows::{log_row, slab_by, sources};
 pub use rows::{row, slab};
 
-/// Slabs of a disk that new rows leave free: a 32nd, for repairs and moves. So a full pool can still repair a slab;
-/// rebuilding a whole disk needs a hot spare or as much free space.
+/// The number of slabs of a disk that new rows leave free for repairs and moves: one in 32. So a full pool can still
+/// repair a slab. Rebuilding a whole disk needs a hot spare, or as much free space.
 pub fn reserve(slabs: u32) -> u32 {
     slabs / 32
 }
@@ -53,8 +53,8 @@ fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(Disk
     places.chunks(group).all(|g| away(g) <= failures)
 }
 
-/// Places for a row on disks that `may` be used, `better` ones first. Of disks with the same free space the one with
-/// the lowest `tie` is chosen.
+/// Places for a row on disks that `may` be used, `better` disks first. Among disks with equal free space, the one
+/// with the lowest `tie` is chosen.
 fn place(
     state: &State,
     record: &SpaceRecord,
@@ -95,7 +95,7 @@ fn mates(resiliency: Resiliency, slabs: &[SlabCopy], index: usize) -> Vec<DiskNu
     others.filter_map(|i| slabs.get(i)).map(|c| c.place.disk).collect()
 }
 
-/// With how many mates a disk shares a rack, a node, an enclosure, and the disk itself.
+/// The number of mates with which a disk shares a rack, a node, an enclosure, and the disk itself.
 fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVELS] {
     std::array::from_fn(|level| {
         let mine = domain(state, disk, level);
@@ -103,8 +103,8 @@ fn shared(state: &State, mates: &[DiskNumber], disk: DiskNumber) -> [usize; LEVE
     })
 }
 
-/// `groups` of `size` disks, each disk once, at most `cap` of a group in one domain of the widest level that
-/// allows it; those that come first in `order`.
+/// Chooses `groups` groups of `size` disks, each disk once. At most `cap` disks of a group are in one domain of the
+/// widest level that allows it. Disks that come first in `order` are preferred.
 fn spread<O: Ord>(
     state: &State,
     free: &BTreeMap<DiskNumber, u32>,
@@ -125,8 +125,8 @@ fn spread<O: Ord>(
     Some(chosen)
 }
 
-/// The widest level, and the smallest number of a group in one domain there, on which groups can be chosen;
-/// levels are counted from the rack.
+/// The widest level on which groups can be chosen, and the smallest number of disks of a group in one domain there.
+/// Levels are counted from the rack.
 fn widest<'a>(
     state: &'a State,
     disks: impl Iterator<Item = DiskNumber> + Clone,
@@ -142,9 +142,9 @@ fn widest<'a>(
     fits.find(|(_, fit)| fit.is_possible())
 }
 
-/// The number of columns for a space of this kind on these media, at most `most` and at least one: the highest with
-/// which the copies are separated as well as with one column. With parity, the number of data columns: the highest with
-/// which no domain has more slabs than may be lost, as with two.
+/// The number of columns for a space of this kind on these media, from one to `most`: the highest number with which
+/// the copies are separated as well as with one column. With parity, the number of data columns: the highest with
+/// which no domain has more slabs than may be lost, as with two columns.
 pub fn columns(state: &State, resiliency: Resiliency, media: MediaClass, most: u8) -> u8 {
     let auto = |(d, r): (&DiskNumber, &crate::DiskRecord)| {
         (r.usage == Usage::AutoSelect && media.takes(r.media()) && state.is_present(*d)).then_some(*d)
@@ -183,7 +183,7 @@ fn simple(slabs: usize, free: &BTreeMap<DiskNumber, u32>) -> Option<Vec<DiskNumb
     Some(chosen)
 }
 
-/// The lowest free slab of each disk, and the next one where a disk is repeated.
+/// The lowest free slab of each disk; the next one for each repetition of a disk.
 fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
     let mut free = BTreeMap::new();
     let place = |disk: &DiskNumber| {
@@ -193,7 +193,7 @@ fn slabs(state: &State, disks: &[DiskNumber]) -> Vec<SlabPlace> {
     disks.iter().filter_map(place).collect()
 }
 
-/// A disk's domain of a level, counted from the rack; an unknown one is replaced by that of the next nearer level.
+/// A disk's domain of a level, counted from the rack. An unknown domain is replaced by that of the next lower level.
 fn domain(state: &State, disk: DiskNumber, level: usize) -> Domain<'_> {
     domains::domain(state, disk, &Level::ALL[level..])
 }

@@ -1,14 +1,14 @@
-//! Chooses the next slab to move so that all are on media of their space's class, the copies are better separated, and
-//! the disks are more evenly full. Pure, one step at a time.
+//! Chooses the next slab to move. The aims: all slabs are on media of their space's class, copies are better
+//! separated, and disks are more evenly full. Pure, one step at a time.
 //!
 //! Invariants of an executed step of [`rebalance`]:
-//! 1. The number of slabs outside their space's class does not increase. These are moved first.
+//! 1. The number of slabs outside their space's class does not increase. Such slabs are moved first.
 //! 2. If it stays equal, the number of pairs of mates that share a domain, counted from the rack to the disk, does not
 //!    increase.
-//! 3. If this stays equal, too, the sum of `used² / slabs` over the disks decreases. All three are bounded from below,
-//!    so the steps terminate.
-//! 4. A replica of a log moves only to the media where its space's log may lie.
-//! 5. It can be applied ([`crate::SpaceOp::BeginMove`]), and leaves the reserve of the target disk.
+//! 3. If this stays equal, too, the sum of `used² / slabs` over the disks decreases. All three values are bounded
+//!    from below, so the steps terminate.
+//! 4. A replica of a log moves only to media where its space's log may be placed.
+//! 5. The step can be applied ([`crate::SpaceOp::BeginMove`]), and leaves the reserve of the target disk free.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub struct Step {
     pub to: SlabPlace,
 }
 
-/// A disk without a free slab.
+/// The fill level of a disk without a free slab.
 const FULL: u64 = 1_000_000;
 
 /// The fill level of a disk.
@@ -41,25 +41,25 @@ struct Fill {
 }
 
 impl Fill {
-    /// Of [`FULL`].
+    /// The fill level as a part of [`FULL`].
     fn ratio(self) -> u64 {
         self.used * FULL / self.slabs.max(1)
     }
 
-    /// Invariant 3: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than before.
+    /// Invariant 3: moving a slab decreases the sum: `(used - 1)² / slabs + (to.used + 1)² / to.slabs` is less than
+    /// before.
     fn gains_by_giving(self, to: Fill) -> bool {
         self.used > 0 && (2 * to.used + 1) * self.slabs < (2 * self.used - 1) * to.slabs
     }
 }
 
-/// The step with the largest gain; `None` when there is none. Rows in `skip`, and those with a moving slab, are
-/// skipped.
+/// The step with the largest gain; `None` if there is none. Rows in `skip` and rows with a moving slab are skipped.
 pub fn rebalance(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     log_to_move(state, skip).or_else(|| slab_to_move(state, skip))
 }
 
-/// A replica of a log on media where it may not be. A log is not moved for another reason: all permitted places are
-/// equivalent.
+/// Finds a replica of a log on media where it may not be placed. A log is not moved for another reason, because all
+/// permitted places are equivalent.
 fn log_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<Step> {
     let row = RowNumber::LOG;
     let may_move = |space: &SpaceId| {
@@ -102,8 +102,8 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
                     if !outside && then >= now && !(then == now && fill.gains_by_giving(to_fill)) {
                         continue;
                     }
-                    // A slab that is moved to its class is separated from its row's other copies as well as possible,
-                    // then placed on the disk with the most free space.
+                    // A slab that is moved to its class gets the best possible separation from its row's other
+                    // copies, then the disk with the most free space.
                     let gain = match outside {
                         true => (true, Reverse(then), false, FULL.saturating_sub(to_fill.ratio())),
                         false => {
@@ -125,7 +125,7 @@ fn slab_to_move(state: &State, skip: &BTreeSet<(SpaceId, RowNumber)>) -> Option<
 }
 
 /// The approximate number of slabs to move until all are on media of their class, and all disks have the same fill
-/// level; where spaces have classes, separately for each medium.
+/// level. If spaces have classes, the fill level is compared separately for each medium.
 pub fn to_rebalance(state: &State) -> usize {
     let classes = state.spaces.values().any(|r| !r.media.is_any());
     let mut kinds: BTreeMap<u8, Vec<Fill>> = BTreeMap::new();
@@ -146,7 +146,7 @@ fn auto(state: &State) -> impl Iterator<Item = DiskNumber> + '_ {
     auto.map(|(d, _)| *d)
 }
 
-/// Disks with free space where slabs of some space may be placed.
+/// Disks with automatic selection that have free slabs beyond their reserve.
 fn targets(state: &State) -> Vec<(DiskNumber, Fill)> {
     let room = |d: &DiskNumber| {
         let slabs = state.disks.get(d).map_or(0, |r| r.slabs);

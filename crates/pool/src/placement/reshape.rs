@@ -6,9 +6,9 @@ use super::rows::{farthest, is_reachable};
 use super::{Eligible, NoPlace};
 use crate::{DiskNumber, NewSlab, Row, RowNumber, SlabCopy, SpaceId, SpaceRecord, State};
 
-/// The slabs of a row in the current shape of its space, set by set: the best of its copies, then new ones, each
-/// separated as well as possible from the others of its set, on a disk that is `usable` and has no slab of the row. The
-/// reserve may be used.
+/// The slabs of a row in the current shape of its space, set by set: the best of its copies, then new slabs. Each new
+/// slab is separated as well as possible from the others of its set, on a `usable` disk without a slab of the row.
+/// The reserve may be used.
 pub fn reshaped(
     state: &State,
     space: SpaceId,
@@ -48,8 +48,8 @@ pub fn reshaped(
     Ok(slabs)
 }
 
-/// The copies of a set that stay, in their order: preferably on present disks, with the fewest stale regions, on
-/// permitted media.
+/// The copies of a set that stay, in the row's order. Copies on present disks are preferred, then those with the
+/// fewest stale regions, then those on permitted media.
 fn kept(
     state: &State,
     eligible: &Eligible<'_>,

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
 use crate::{DiskNumber, Resiliency, Row, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
-/// Places for a new row of a space, in the row's order, on disks that are `usable`. If there are too few, some are on
-/// disks that are absent or not usable, at most as many as the row can lose.
+/// Places for a new row of a space, in the row's order, on `usable` disks. If there are too few, some places are on
+/// disks that are absent or not usable, but at most as many as the row can lose.
 pub fn row(
     state: &State,
     space: SpaceId,
@@ -22,8 +22,8 @@ pub fn row(
     })
 }
 
-/// Places for the log of a space: one more than the failures that it survives, at least two if the pool has enough
-/// disks, on disks for logs or the fastest ones, with media of the space's class or faster.
+/// Places for the log of a space: one more than the failures that the space survives, and at least two if the pool
+/// has enough disks. They are on disks for logs or on the fastest disks, with media of the space's class or faster.
 pub(crate) fn log_row(
     state: &State,
     record: &SpaceRecord,
@@ -40,8 +40,8 @@ pub(crate) fn log_row(
     log(record.log_replicas()).or_else(|full| if least == 1 { log(1) } else { Err(full) })
 }
 
-/// A place for one slab of a row on a disk without a slab of the row. Hot spares are used if the slab's disk is absent
-/// or to be emptied, the reserve may be used, and the disk is separated from the slab's mates as well as possible.
+/// A place for one slab of a row on a disk without a slab of the row, separated from the slab's mates as well as
+/// possible. Hot spares are used if the slab's disk is absent or being emptied. The reserve may be used.
 pub fn slab(
     state: &State,
     space: SpaceId,
@@ -52,7 +52,7 @@ pub fn slab(
     slab_by(state, space, number, index, usable, |_| 0)
 }
 
-/// The same; of equally separated disks, one with the least `work` is chosen.
+/// [`slab`] with a preference: of equally separated disks, the one with the least `work` is chosen.
 pub fn slab_by(
     state: &State,
     space: SpaceId,
@@ -86,8 +86,8 @@ pub fn slab_by(
     farthest(state, &eligible, &apart, needs_spare, may, work).ok_or(full)
 }
 
-/// A free slab on a disk that `may` be used, separated from these as well as possible. The reserve may be used, and
-/// with `spares` hot spares, too.
+/// A free slab on a disk that `may` be used, separated from these mates as well as possible. The reserve may be used;
+/// hot spares only with `spares`.
 pub(super) fn farthest(
     state: &State,
     eligible: &Eligible<'_>,
@@ -124,7 +124,7 @@ pub(crate) fn sources(state: &State, record: &SpaceRecord, row: &Row, index: usi
     mates
 }
 
-/// The order of disks with the same free space: different for each row, so that a disk shares rows with all others, and
+/// The order of disks with equal free space. It differs for each row, so that a disk shares rows with all others, and
 /// a rebuild reads from all of them. Otherwise rows would alternate between the same few disks.
 fn tie(state: &State) -> impl Fn(DiskNumber) -> u64 + use<> {
     let row = u64::from(state.next_generation) << 16;

@@ -45,7 +45,7 @@ fn class() -> impl Strategy<Value = MediaClass> {
     prop_oneof![2 => Just(MediaClass::ANY), 3 => some]
 }
 
-/// Whether a class accepts a disk, by the media numbers on disks: 1 HDD to 4 SCM, one bit each.
+/// Whether a class accepts a disk. The numbers of media on disks are 1 (HDD) to 4 (SCM), one bit each.
 fn on_class(class: MediaClass, disk: &DiskRecord) -> bool {
     class.bits() == 0 || disk.media > 0 && class.bits() >> (disk.media - 1) & 1 == 1
 }
@@ -89,14 +89,14 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
     s
 }
 
-/// Places for a row; whether one of them is on an absent disk.
+/// Places for a row, and whether one of them is on an absent disk.
 fn places(s: &State) -> Result<(Vec<SlabPlace>, bool), NoPlace> {
     let places = row(s, SPACE, |_| true)?;
     let is_absent = places.iter().any(|place| !s.is_present(place.disk));
     Ok((places, is_absent))
 }
 
-/// Gives a row its places.
+/// Allocates a row at its places.
 fn fill_row(s: &mut State, row: u32) {
     let (slabs, _) = places(s).expect("there is room");
     s.fill(SPACE, RowNumber(row), slabs).expect("they are free");
@@ -110,7 +110,7 @@ fn begin(Step { space, row, index, to }: Step) -> Op {
     Op::Space { space, op: SpaceOp::BeginMove { row, index: index as u8, to } }
 }
 
-/// Makes a step.
+/// Applies a step.
 fn make(s: &mut State, step: Step) {
     let Step { space, row, .. } = step;
     s.apply(&begin(step)).unwrap();
@@ -123,7 +123,7 @@ fn replacement(s: &State, row: u32, index: u8) -> Result<SlabPlace, NoPlace> {
     slab(s, SPACE, RowNumber(row), index, |_| true)
 }
 
-/// The columns of a mirror, or the whole row of parity: what must be spread.
+/// The groups of disks that must be separated: the columns of a mirror, or the whole parity row.
 fn groups(resiliency: Resiliency, places: &[SlabPlace]) -> Vec<Vec<DiskNumber>> {
     let size = match resiliency {
         Resiliency::Mirror { copies } => usize::from(copies),
@@ -140,7 +140,7 @@ fn crowd(state: &State, group: &[DiskNumber], level: usize) -> usize {
 }
 
 proptest! {
-    /// Fills a pool, and checks every row that it gets.
+    /// Fills a pool, and checks each row.
     #[test]
     fn rows_keep_the_invariants(disks in disks(), shape in shape(), class in class()) {
         let mut s = state(&disks, shape);
@@ -156,7 +156,7 @@ proptest! {
                 let r = &s.disks[d];
                 r.usage == Usage::AutoSelect && on_class(class, r) && s.is_present(*d) && s.slabs_free(*d) > reserve(r.slabs)
             }).collect();
-            // Enough on a level: as many places, when each domain gives a group `cap` at most. Independent of `Fit`.
+            // Enough places on a level, if each domain gives a group at most `cap`. Computed without `Fit`.
             let enough = |level: usize, cap: usize| {
                 let mut count: BTreeMap<Domain<'_>, usize> = BTreeMap::new();
                 usable.iter().for_each(|d| *count.entry(domain(&s, *d, level)).or_default() += 1);
@@ -190,7 +190,7 @@ proptest! {
             // 1: it can be applied.
             s.fill(SPACE, RowNumber(n), places.clone()).unwrap();
 
-            // A replacement for each can be applied too, and keeps the row on as many domains.
+            // A replacement for each slab can be applied too, and keeps the row in as many domains.
             let index = n as usize % places.len();
             match replacement(&s, n, index as u8) {
                 Ok(to) => {
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-/// Pairs of slabs of one group in the same domain, from the rack to the disk.
+/// The number of pairs of slabs of one group in the same domain, from the rack to the disk.
 fn crowds(s: &State) -> [usize; 4] {
     let mut all = [0; 4];
     for (_, r) in s.rows_of(SPACE) {
@@ -246,7 +246,7 @@ fn unevenness(s: &State) -> f64 {
 }
 
 proptest! {
-    /// Fills a part of a pool, gives it more disks, and rebalances until nothing is left to do.
+    /// Fills a part of a pool, adds disks, and rebalances until no step is left.
     #[test]
     fn rebalancing_ends_and_makes_nothing_worse(
         first in disks(), more in disks(), shape in shape(), rows in 1..60_u32, class in class(),
@@ -312,7 +312,7 @@ fn columns_do_not_bring_copies_nearer() {
     );
 }
 
-/// As many columns as an enclosure, or a node, may still be lost with.
+/// The number of columns is such that an enclosure, or a node, may be lost.
 #[test]
 fn columns_of_parity_leave_no_more_in_one_place_than_may_be_lost() {
     let disk = |node| Disk { slabs: 40, rack: 0, node, usage: Usage::AutoSelect, present: true, media: 0 };
@@ -339,7 +339,7 @@ fn what_a_disk_has_may_have_no_other_place() {
     assert_eq!((plan.moves, plan.left), (6, 4), "the reserve too");
     assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
     assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
-    // Both copies on absent disks: no other disk has disk 0's data.
+    // Both copies are on absent disks: no other disk has disk 0's data.
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
     assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
@@ -428,7 +428,7 @@ fn a_replacement_goes_to_the_disk_with_the_least_work_before_a_roomier_one() {
     assert_eq!(by([0, 0, 2, 1, 0]), 3, "the node of the other copy is no place, however idle");
 }
 
-/// The disks of the log of a parity space of this class, on disks of these media and uses and nodes.
+/// The disks of the log of a parity space of this class, on disks with these media, usages and nodes.
 fn log_on(class: MediaClass, disks: &[(u8, Usage, u8)], parity: u8) -> Vec<u16> {
     let disk = |(media, usage, node): &(u8, Usage, u8)| Disk {
         slabs: 64,
@@ -470,13 +470,13 @@ fn logs_go_to_disks_that_are_for_them() {
     let node = |kind: (u8, Usage, u8), node| (kind.0, kind.1, node);
     let apart = on(&[node(own, 1), node(own, 1), node(hdd, 2), node(ssd, 3), node(hdd, 3)]);
     assert!(apart[0] < 2 && apart[1] == 3, "{apart:?}");
-    // Nothing else is placed on them.
+    // No other slabs are placed on these disks.
     let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
     let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
     assert!(row(&s, SPACE, |_| true).is_err());
 }
 
-/// One more than the failures that the space survives, at least two where the pool has the disks.
+/// One replica more than the failures that the space survives, and at least two if the pool has enough disks.
 #[test]
 fn logs_have_as_many_replicas_as_their_space_needs() {
     let disk = || Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
@@ -501,7 +501,7 @@ fn logs_have_as_many_replicas_as_their_space_needs() {
     assert_eq!((replicas(8, parity(1)), replicas(8, parity(2))), (Some(2), Some(3)));
 }
 
-/// So a rebuild of one disk reads from all others, not from the few that always shared its rows.
+/// A rebuild of one disk must read from all others, not from a few that share all of its rows.
 #[test]
 fn a_disk_shares_its_rows_with_all_others() {
     let disk = Disk { slabs: 128, rack: 0, node: 0, usage: Usage::AutoSelect, present: true, media: 0 };
@@ -522,7 +522,7 @@ fn only(media: &[Media]) -> MediaClass {
     MediaClass::of(media.iter().copied())
 }
 
-/// A two-way mirror of this class on disks of these media and uses.
+/// A two-way mirror of this class on disks with these media and usages.
 fn mirror_on(class: MediaClass, disks: &[(u8, Usage)]) -> State {
     let disk = |(media, usage): &(u8, Usage)| Disk {
         slabs: 33,
@@ -563,7 +563,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     assert_eq!(rows, 32, "all but the reserve");
     let told = places(&s).unwrap_err().to_string();
     assert_eq!(told, "2 SSD disks with room are needed and there are 0; add SSD disks or make room");
-    // Neither the hot spare nor any other disk replaces the slabs of one of them.
+    // Neither the hot spare nor another disk can replace a slab of this disk.
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(5)).unwrap().presence = Presence::Absent(Absence::Gone);
     let full = NoPlace::NoRoom { needed: 1, disks: 0, media: ssd };
     assert_eq!(replacement(&s, 0, index_on(&s, 0, 5)), Err(full.clone()));
@@ -573,7 +573,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     );
     let plan = evacuation(&s, DiskNumber(5));
     assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::Stays::NoPlace(full))));
-    // An absent disk of another class is no place for slabs written while disks are absent either.
+    // An absent disk of another class gets no slabs either when a row is allocated while disks are absent.
     let (row, birth) = (RowNumber(0), s.spaces[&SPACE].rows[&RowNumber(0)].birth);
     s.apply(&Op::Space { space: SPACE, op: SpaceOp::Free { row, birth } }).unwrap();
     let (places, _) = places(&s).expect("one of two is there");
@@ -582,7 +582,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
     s.apply(&Op::SetDiskMedia { disk: DiskNumber(3), media: 2 }).unwrap();
     assert_eq!(replacement(&s, 1, index_on(&s, 1, 5)).unwrap().disk, DiskNumber(3));
     assert_eq!(evacuation(&s, DiskNumber(5)).moves, 31);
-    // A spare of the class is one.
+    // A hot spare of the class can replace it.
     let mut s = mirror_on(only(&[Media::Ssd]), &[SSD, SSD, HDD, (2, Usage::HotSpare)]);
     fill_row(&mut s, 0);
     let index = index_on(&s, 0, 1);
@@ -616,7 +616,7 @@ fn what_lies_outside_of_its_class_moves_there_first() {
         let slabs = [0, 1 + n as u16 % 2].map(|d| SlabPlace { disk: DiskNumber(d), slab: n });
         s.fill(SPACE, RowNumber(n), slabs).unwrap();
     }
-    // Slabs on a disk from which nothing else is moved.
+    // Rebalancing moves a slab off this disk only if the slab is outside its class.
     s.apply(&Op::SetUsage { disk: DiskNumber(0), usage: Usage::ManualSelect }).unwrap();
     assert_eq!(outside(&s, SPACE), 0, "any disk will do");
     set_media(&mut s, only(&[Media::Ssd]));
@@ -643,10 +643,10 @@ fn logs_are_as_fast_as_their_space_or_faster() {
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [3, 4]);
     let disks = [nvme, unknown, ssd, ssd, ssd, hdd, nvme];
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 6], "of SSDs on NVMe");
-    // One of them is full or absent: nothing slower than an SSD replaces it.
+    // One of the disks is full or absent: no disk slower than an SSD replaces it.
     let disks = [nvme, ssd, hdd, hdd, hdd, unknown, unknown];
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 1]);
-    // Disks for logs are, whatever they are.
+    // Disks for logs are permitted, whatever their medium.
     let own = (1, Usage::Journal, 0);
     let disks = [own, ssd, ssd, ssd, hdd, own];
     assert_eq!(log_on(only(&[Media::Ssd]), &disks, 1), [0, 5]);

@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Pool {
-    /// Adds a disk; returns its number. Errors: it is unsuitable, or the change failed, in which case its contents may
-    /// be erased.
+    /// Adds a disk; returns its number. Errors: the disk is unsuitable; or the change failed, and the disk's contents
+    /// may be erased.
     pub async fn add_disk(&self, new: &NewDisk) -> Result<DiskNumber, AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -42,9 +42,9 @@ impl Pool {
         let joined =
             inner.changing()?.join(Arc::new(member), vec![Op::AddDisk { disk: number, record }]).await;
         if let Err(error) = joined {
-            // In a suspended pool the disk may have been added.
+            // If the pool is suspended, the disk may have been added.
             if !self.has(label.id) && !matches!(error, CommitError::Suspended(_)) {
-                // A disk that cannot be erased is ignored at the next opening.
+                // The next opening ignores the label of a disk that cannot be erased.
                 let _ = labels::give_back(&inner.io, &new.disk, &areas).await;
             }
             return Err(error.into());
@@ -52,13 +52,13 @@ impl Pool {
         Ok(number)
     }
 
-    /// Whether this is one of the pool's disks, present or absent.
+    /// Whether this disk belongs to the pool, present or absent.
     pub fn has(&self, disk: DiskId) -> bool {
         self.read(|s| s.disks.values().any(|r| r.id == disk))
     }
 
-    /// Whether the disk has a label of this pool from an addition that failed: the pool does not have the disk, and
-    /// nothing was written under that label.
+    /// Whether the disk has a label of this pool from a failed addition: the disk is not in the pool, and nothing was
+    /// written under that label.
     async fn was_never_added(&self, disk: &Arc<dyn Disk>) -> bool {
         let io = &self.inner.io;
         match labels::read(io, disk).await {
@@ -69,11 +69,11 @@ impl Pool {
         }
     }
 
-    /// Returns an absent disk to service: it gets writes again, and is current except for its stale regions. Pass a
-    /// newly opened device: I/O that timed out on the old handle must not take effect any more. Errors:
-    /// [`AdminError::StillWriting`]: I/O from before its removal is outstanding. [`AdminError::Stale`] and
-    /// [`AdminError::Diverged`] unless `accept_loss`: it has lost writes without another copy; or it was used
-    /// elsewhere, and has the only copy of the writes made there.
+    /// Returns an absent disk to service: it gets writes again, and is current except for its stale regions. The
+    /// caller passes a newly opened device: I/O that timed out on the old handle must not take effect any more.
+    /// Errors: [`AdminError::StillWriting`]: I/O from before the removal is outstanding. [`AdminError::Stale`],
+    /// unless `accept_loss`: the disk has lost writes that have no other copy. [`AdminError::Diverged`], unless
+    /// `accept_loss`: it was used elsewhere, and has the only copy of the writes made there.
     pub async fn return_disk(
         &self,
         disk: Arc<dyn Disk>,
@@ -126,7 +126,7 @@ impl Pool {
         }
         let membership = record.next_membership();
         let (spaces, _joining) = self.ask_joining(number, membership, &disk, accept_loss).await?;
-        // Before it gets a label, with which it would look current.
+        // Committed before the disk gets a label, with which it would look current.
         inner.changing()?.commit(missed).await?;
         labels::invalidate_metadata(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
@@ -143,7 +143,8 @@ impl Pool {
         Ok(number)
     }
 
-    /// Whether the metadata of a returning disk continues beyond an accepted loss. Read only if there was one.
+    /// Whether the metadata of a returning disk continues beyond an accepted loss. The disk is read only if a loss
+    /// was accepted.
     async fn continued_alone(&self, disk: &Arc<dyn Disk>, label: &Label) -> bool {
         if self.read(|s| s.given_up.is_empty()) {
             return false;
@@ -158,8 +159,8 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetPolicy { policy }]).await
     }
 
-    /// Sets the location of a disk; rows keep their places until the pool is optimized, but voters are chosen again at
-    /// once.
+    /// Sets the location of a disk. Rows keep their places until the pool is optimized, but voters are chosen again
+    /// at once.
     pub async fn set_domains(&self, disk: DiskNumber, domains: FaultDomains) -> Result<(), CommitError> {
         self.inner.changing()?.commit(vec![Op::SetDomains { disk, domains }]).await?;
         self.inner.metadata.rechoose().await
@@ -170,31 +171,32 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::SetUsage { disk, usage }]).await
     }
 
-    /// Sets the medium of a disk, if the system does not report it; slabs keep their places until the pool is
+    /// Sets the medium of a disk, if the system does not report it. Slabs keep their places until the pool is
     /// optimized.
     pub async fn set_media(&self, disk: DiskNumber, media: Media) -> Result<(), CommitError> {
         let media = media_number(media);
         self.inner.changing()?.commit(vec![Op::SetDiskMedia { disk, media }]).await
     }
 
-    /// Sets the media for a space's slabs, and for its log these and faster ones; existing slabs keep their places
-    /// until the pool is optimized.
+    /// Sets the media for a space's slabs; its log may also use faster ones. Existing slabs keep their places until
+    /// the pool is optimized.
     pub async fn set_space_media(&self, space: SpaceId, media: MediaClass) -> Result<(), CommitError> {
         let op = SpaceOp::SetMedia { media };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
     /// Sets the number of copies of new rows of a space; existing rows keep theirs until [`Pool::reshape`]. Errors:
-    /// [`CommitError::Invalid`]: it has parity or would get it, or its rows would have three numbers of copies.
+    /// [`CommitError::Invalid`]: the old or the new resiliency is a parity, or the space's rows would have three
+    /// different numbers of copies.
     pub async fn set_resiliency(&self, space: SpaceId, resiliency: Resiliency) -> Result<(), CommitError> {
         let op = SpaceOp::SetResiliency { resiliency };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await?;
         self.inner.metadata.rechoose().await
     }
 
-    /// Removes a disk without slabs from the pool for good, and erases its labels if it is present. Errors:
-    /// [`CommitError::Invalid`]: it still has slabs, or it is the only one with metadata. [`AdminError::NotErased`]: it
-    /// was removed from the pool, but not erased.
+    /// Removes a disk without slabs from the pool permanently, and erases its labels if it is present. Errors:
+    /// [`CommitError::Invalid`]: the disk still has slabs, or is the only one with metadata.
+    /// [`AdminError::NotErased`]: the disk was removed from the pool, but not erased.
     pub async fn remove_disk(&self, disk: DiskNumber) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -218,8 +220,8 @@ impl Pool {
         self.relabel(|_| 0).await
     }
 
-    /// Erases the labels of the disks in service, after [`Pool::export`]: the pool is destroyed. An absent disk keeps
-    /// its label. Errors: the disk that could not be written; the earlier ones are erased.
+    /// Erases the labels of the disks in service, after [`Pool::export`]: this destroys the pool. An absent disk
+    /// keeps its label. Errors: the disk that could not be written; earlier disks are erased.
     pub async fn erase_labels(&self) -> Result<(), AdminError> {
         let inner = &self.inner;
         let _admin = inner.admin.lock().await;
@@ -230,8 +232,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Exports the pool cleanly: any process may open it then. It accepts no changes any more. Errors:
-    /// [`CommitError::Suspended`]: the claim stays.
+    /// Exports the pool cleanly, so that any process may open it; it accepts no further changes. Errors:
+    /// [`CommitError::Suspended`]: the claim stays on the disks.
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         // A late discard would destroy data of the next owner.

@@ -1,4 +1,4 @@
-//! Checks that the disks are still those that were opened: files can be removed, truncated or overwritten by others,
+//! Checks that the disks are still those that were opened: another program can remove, truncate or overwrite a file,
 //! while reads and writes continue without errors.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::metadata::{Life, Removal};
 use crate::{Absence, CommitError, DiskNumber, Member};
 
 impl Pool {
-    /// Checks every disk of a pool whose spaces have owners, and its labels, once. A disk that is not the opened one is
-    /// removed from service, unless it has the only copy of some data; then it counts as failing. Errors: when the
+    /// Checks every disk of a pool whose spaces have owners, and its labels, once. A disk that is not the opened one
+    /// is removed from service. If it has the only copy of some data, it stays and counts as failing. Errors: the
     /// metadata cannot be changed.
     pub async fn check_disks(&self) -> Result<(), CommitError> {
         let members = self.members();

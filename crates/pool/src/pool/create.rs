@@ -27,9 +27,9 @@ pub struct NewDisk {
     pub domains: FaultDomains,
     /// Its usage.
     pub usage: Usage,
-    /// Its medium, if the caller overrides the system's.
+    /// The medium of the disk, if the caller overrides the system's report.
     pub media: Option<Media>,
-    /// Whether it may be a disk of another pool, which then loses it.
+    /// Whether the disk may belong to another pool, which then loses it.
     pub overwrite: bool,
 }
 
@@ -38,16 +38,16 @@ pub struct NewDisk {
 pub struct CreateOptions {
     /// Its name.
     pub name: String,
-    /// Bytes of a slab; `None`: by the sizes of the disks ([`Areas::slab_bytes_for`]).
+    /// Bytes of a slab; `None`: derived from the sizes of the disks ([`Areas::slab_bytes_for`]).
     pub slab_bytes: Option<u64>,
-    /// The creator, which is then the owner.
+    /// The creator, which becomes the owner.
     pub by: Claimant,
     /// The deadlines of its disks.
     pub deadlines: Deadlines,
 }
 
 impl CreateOptions {
-    /// Options with a slab size according to the sizes of the disks.
+    /// Options with a slab size derived from the sizes of the disks.
     pub fn new(name: impl Into<String>, by: Claimant) -> CreateOptions {
         CreateOptions { name: name.into(), slab_bytes: None, by, deadlines: Deadlines::default() }
     }
@@ -62,8 +62,8 @@ impl NewDisk {
 }
 
 impl Pool {
-    /// Creates a pool of `disks`, and becomes its owner. Errors: the unsuitable disk, and why; nothing has been written
-    /// then. After an error of the metadata the disks may have labels of a pool that cannot be opened.
+    /// Creates a pool of `disks`, and becomes its owner. Errors: the unsuitable disk, and why; then nothing has been
+    /// written. After an error of the metadata the disks may have labels of a pool that cannot be opened.
     pub async fn create(
         env: &Env,
         arena: &Arena,
@@ -73,7 +73,7 @@ impl Pool {
         Pool::create_under(None, env, arena, disks, options).await
     }
 
-    /// The same with this authority, whose value must be the default one.
+    /// [`Pool::create`] with this authority, whose value must be the default one.
     pub async fn create_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -116,7 +116,7 @@ impl Pool {
             }));
             ops.push(Op::AddDisk { disk: number, record });
         }
-        // Tried on a copy, to choose the voters and so that a bad name is refused before anything is written.
+        // Applied to a copy, to choose the voters and to refuse a bad name before anything is written.
         let mut tried = state.clone();
         tried.apply(&Op::RenamePool { name: state.name.clone() }).map_err(crate::CommitError::Invalid)?;
         tried.apply_all(&ops).map_err(crate::CommitError::Invalid)?;
@@ -160,13 +160,13 @@ impl Pool {
             state,
         };
         let made = Pool::start(io, opening, options.by.machine, false).await?;
-        // Last: a disk without a label does not belong to the pool.
+        // Written last: a disk without a label does not belong to the pool.
         made.relabel(|_| 0).await?;
         Ok(made)
     }
 
-    /// Writes a label of this epoch to each member, and records it. `shown` returns the sequence number of the label on
-    /// a disk, if it may be above the recorded one; 0 otherwise.
+    /// Writes a label of this epoch to each member, and records it. `shown` returns the sequence number of a disk's
+    /// current label if it may be above the recorded one, otherwise 0.
     pub(super) async fn relabel(&self, shown: impl Fn(DiskNumber) -> u64) -> Result<(), crate::CommitError> {
         let mut ops = Vec::new();
         for member in self.members().iter() {
@@ -175,9 +175,9 @@ impl Pool {
         self.inner.metadata.commit(ops).await
     }
 
-    /// The same for one of them: returns the operations to record. A disk that does not accept it is removed from
-    /// service. A disk with the only copy of some data stays in service with its current label, which is also the one
-    /// in the metadata; the next opening or scrub retries.
+    /// Writes the label of one member; returns the operation to record. A disk that does not accept its label is
+    /// removed from service. If it has the only copy of some data, it stays in service with its current label, which
+    /// is also the one in the metadata; the next opening or scrub retries.
     pub(super) async fn relabel_one(
         &self,
         member: &Arc<Member>,
@@ -235,7 +235,7 @@ impl Pool {
     }
 }
 
-/// Whether the disk can be one of a pool with such slabs, and how it would be laid out.
+/// Checks whether the disk is suitable for a pool with such slabs; returns its layout.
 pub(super) async fn suitable(io: &DiskIo, new: &NewDisk, slab_bytes: u64) -> Result<Areas, Unsuitable> {
     let info = new.disk.info();
     let geometry = &info.geometry;
@@ -260,7 +260,7 @@ pub(super) async fn suitable(io: &DiskIo, new: &NewDisk, slab_bytes: u64) -> Res
             Err(Unsuitable::InPool { name, pool, number })
         }
         Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)) => Ok(areas),
-        // It may still belong to a pool of a newer program version.
+        // The disk may still belong to a pool of a newer program version.
         Err(why) => Err(Unsuitable::Label(why)),
     }
 }
@@ -282,7 +282,7 @@ pub(super) fn describe(env: &Env, new: &NewDisk, areas: &Areas) -> DiskRecord {
     }
 }
 
-/// The location of a disk: as set by the caller; otherwise the enclosure that the system reports.
+/// The location of a disk: as set by the caller; if the caller sets no enclosure, the one that the system reports.
 fn stands(new: &NewDisk) -> FaultDomains {
     let mut domains = new.domains.clone();
     if domains.enclosure.is_empty()

@@ -13,35 +13,35 @@ use crate::{CommitError, DiskNumber, InvalidOp, PoolId};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
 pub enum Unsuitable {
-    /// See `docs/0001-pool.md`.
+    /// A power cut may tear a write: see `docs/0001-pool.md`.
     #[error("a power cut could tear a 4 KiB write: the disk writes only {0} bytes atomically")]
     Tears(u32),
-    /// Its blocks are larger than a unit.
+    /// The disk's blocks are larger than a unit.
     #[error("its blocks have {0} bytes, more than 4 KiB")]
     Blocks(u32),
-    /// It is too small: sizes in bytes.
+    /// The disk is too small: sizes in bytes.
     #[error("its size is {}, the minimum is {}", mebibytes(*.size), mebibytes(*.least))]
     Small { size: u64, least: u64 },
-    /// It has no stable identity: another disk could be at the same path later.
+    /// The disk has no stable identity: another disk could be at the same path later.
     #[error("it has no unique identity: neither a world wide name nor a serial number")]
     NoIdentity,
-    /// It was given twice.
+    /// The disk was given twice.
     #[error("it is named twice")]
     Twice,
-    /// It is in use.
+    /// The disk belongs to a pool.
     #[error("it is disk {} of the pool '{name}'; erase it first if that pool is no longer needed", .number.0)]
     InPool { name: String, pool: PoolId, number: DiskNumber },
-    /// It may be in use: it has a pool's label that is damaged, or that this program cannot read.
+    /// The disk may belong to a pool: it has a pool's label that is damaged, or that this program cannot read.
     #[error(
         "it has a pool's label that this program cannot use: {0}; the disk can be used only if that label is erased"
     )]
     Label(LabelError),
-    /// It was a disk of this pool, did not respond, and an old write may still take effect.
+    /// The disk did not respond when it was in this pool, and an old write may still take effect.
     #[error(
         "a write from before its removal has not completed; try again. If it does not complete, reset or reconnect the disk and restart the server"
     )]
     StillWriting,
-    /// It failed.
+    /// I/O to the disk failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
@@ -74,7 +74,7 @@ pub enum OpenError {
     /// None of the disks belongs to the pool. `unreadable`: disks with an unusable label.
     #[error("no disk of {} was found{}", .pool.map_or("a pool".into(), |p| format!("pool {p}")), seen(.unreadable))]
     NoPool { pool: Option<PoolId>, unreadable: Vec<(PathBuf, LabelError)> },
-    /// The caller's error: disks of several pools, and none was selected.
+    /// The caller selected no pool, and the disks belong to several.
     #[error("the disks belong to {} pools ({}); name one of the pools", .0.len(), .0.iter().map(|(id, name)| format!("{name} {id}")).collect::<Vec<_>>().join(", "))]
     SeveralPools(Vec<(PoolId, String)>),
     /// The same label on two devices: one is a copy of the other.
@@ -86,8 +86,8 @@ pub enum OpenError {
     /// A newer version has written features that this one can only read.
     #[error("disk {} uses {}, which this version can only read; open the pool read-only", .disk.0, names(.features))]
     ReadOnlyFeatures { disk: DiskNumber, features: Vec<Feature> },
-    /// The device has become smaller since it was added, when it `had` more bytes, and the others are too few without
-    /// it.
+    /// The device has become smaller since it was added, when it `had` more bytes. Without it, too few disks are
+    /// present.
     #[error("disk {} has become shorter ({size} bytes instead of {had}) and cannot be used; without it, too few disks are present", .disk.0)]
     Shrunk { disk: DiskNumber, size: u64, had: u64 },
     /// None of the disks has usable metadata.
@@ -106,7 +106,7 @@ pub enum OpenError {
         missing: Vec<(DiskNumber, String)>,
         stale: Vec<String>,
     },
-    /// It has another owner.
+    /// The pool has another owner.
     #[error(
         "process {} on the machine {} owns it, since Unix time {since_unix_s}; export it there, or take it by force if that machine is off",
         .by.process, .by.host
@@ -115,7 +115,7 @@ pub enum OpenError {
     /// A disk cannot guarantee that the current owner of the pool no longer writes to it.
     #[error("disk {} cannot refuse writes of the pool's current owner: {error}; remove the disk, or stop the other program that uses it", .disk.0)]
     NotFenced { disk: DiskNumber, error: DiskError },
-    /// Another server claimed it at the same moment.
+    /// Another server claimed the pool at the same moment.
     #[error("the machine {} claimed it at the same time; try again when that machine has released it", .by.host)]
     Raced { by: Claimant },
     /// Parts of the pool were used separately.
@@ -143,29 +143,29 @@ pub enum AdminError {
     /// The disk is unsuitable.
     #[error(transparent)]
     Unsuitable(#[from] Unsuitable),
-    /// It does not belong to this pool.
+    /// The disk does not belong to this pool.
     #[error("it is not a disk of this pool: {0}")]
     NotOurs(LabelError),
-    /// Its label is of another pool, or of a disk that this pool does not have.
+    /// The disk's label is of another pool, or of a disk that this pool does not have.
     #[error("it is disk {} of the pool {pool}, not of this pool", .number.0)]
     Stranger { pool: PoolId, number: DiskNumber },
-    /// It is in service.
+    /// The disk is in service.
     #[error("disk {} is already in service", .0.0)]
     Present(DiskNumber),
-    /// It was removed because it did not respond, and an earlier write may still take effect.
+    /// The disk was removed because it did not respond, and an earlier write may still take effect.
     #[error("a write to disk {} from before its removal has not completed; try again. If it does not complete, reset or reconnect the disk and restart the server", .0.0)]
     StillWriting(DiskNumber),
-    /// It has the only copy of some data, which may be stale.
+    /// The disk has the only copy of some data, which may be stale.
     #[error("disk {} has the only copy of some data, and that copy is stale; accept the loss of newer data to use it", .0.0)]
     Stale(DiskNumber),
-    /// The pool was opened with it and without the present disks: it has another history, with writes made
-    /// since.
+    /// The pool was opened with this disk and without the present ones. The disk has another history, with writes
+    /// made since.
     #[error("disk {} was used without the other disks, and the writes made then are only on it; accept the loss of these writes to use it", .0.0)]
     Diverged(DiskNumber),
     /// See [`CommitError`].
     #[error(transparent)]
     Commit(#[from] CommitError),
-    /// It was removed from the pool, but its labels could not be erased.
+    /// The disk was removed from the pool, but its labels could not be erased.
     #[error("disk {} was removed from the pool, but its labels could not be erased: {error}", .disk.0)]
     NotErased { disk: DiskNumber, error: DiskError },
 }

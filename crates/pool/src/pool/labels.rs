@@ -32,17 +32,17 @@ pub(super) async fn scan_by(io: &DiskIo, disks: &[Arc<dyn Disk>]) -> Vec<FoundLa
     join_all(looked).await
 }
 
-/// The newer one of the two labels. Errors: that of the first label, or of the second if the first is only damaged and
-/// that is more specific.
+/// Reads the newer one of the two labels. Errors: that of the first label; or that of the second, if the first is
+/// only damaged and the second error is more specific.
 pub(crate) async fn read(io: &DiskIo, disk: &Arc<dyn Disk>) -> Result<Label, LabelError> {
     let a = read_at(io, disk, Areas::LABEL_A).await;
     let b = read_at(io, disk, Areas::label_b(disk.info().geometry.size)).await;
     match (a, b) {
-        // The labels at the two ends of a disk belong to two disks or pools: a part of a disk was copied over
+        // If the labels at the two ends of a disk belong to two disks or pools, a part of a disk was copied over
         // another. The first label is nearer to the copied part.
         (Ok(a), Ok(b)) if (a.pool, a.id) == (b.pool, b.id) && b.sequence > a.sequence => Ok(b),
         (Ok(a), _) => Ok(a),
-        // A damaged label at least shows that there was one.
+        // A damaged label proves at least that there was one.
         (
             Err(a @ LabelError::Frame(FrameError::Damaged)),
             Err(LabelError::Frame(FrameError::Blank | FrameError::Foreign)),
@@ -88,7 +88,7 @@ pub(crate) async fn write(io: &DiskIo, disk: &Arc<dyn Disk>, label: &Label) -> R
 
 /// Erases a disk's metadata: labels, claims, marks and checkpoints.
 pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
-    // From the beginning, so that earlier partition tables and file systems are no longer recognised.
+    // The erased area begins at byte 0, so that earlier partition tables and file systems are no longer recognised.
     let head = Extent { offset: 0, length: areas.checkpoint_0.offset };
     for at in [head, first_block(areas.checkpoint_0), first_block(areas.checkpoint_1), areas.label_b] {
         io.clear(disk, at).await?;
@@ -96,8 +96,8 @@ pub(crate) async fn wipe(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Re
     Ok(())
 }
 
-/// The same for a disk that is removed from the pool. Its content is discarded, so that a file's space is freed; a disk
-/// without discards keeps the old bytes.
+/// [`wipe`] for a disk that is removed from the pool. Its content is discarded, so that a file's space is freed; a
+/// disk without discards keeps the old bytes.
 pub(crate) async fn give_back(io: &DiskIo, disk: &Arc<dyn Disk>, areas: &Areas) -> Result<(), DiskError> {
     wipe(io, disk, areas).await?;
     let size = disk.info().geometry.size;

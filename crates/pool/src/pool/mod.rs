@@ -26,8 +26,8 @@ use crate::jobs::pacer::Pacing;
 use crate::metadata::{DiskIo, Life, Members, Metadata, Opening, Point, Suspension};
 use crate::{Absence, CommitError, Deadlines, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
 
-/// An open pool. Clones are handles on the same one; when the last is dropped without [`Pool::export`], its
-/// claim stays on the disks.
+/// An open pool. Clones are handles on the same pool. If the last one is dropped without [`Pool::export`], the claim
+/// stays on the disks.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -60,7 +60,7 @@ impl WeakPool {
 }
 
 impl Inner {
-    /// The metadata, for a change by a caller.
+    /// The metadata, for a change by a caller; fails if the pool is read-only.
     fn changing(&self) -> Result<&Metadata, CommitError> {
         match self.read_only {
             true => Err(CommitError::ReadOnly),
@@ -101,7 +101,7 @@ impl Pool {
         self.inner.id
     }
 
-    /// The epoch that it was opened with, unique among the openings of this pool.
+    /// The epoch of this opening, unique among the openings of this pool.
     pub fn epoch(&self) -> u64 {
         self.inner.epoch
     }
@@ -126,8 +126,8 @@ impl Pool {
         self.inner.metadata.members()
     }
 
-    /// Disks without their newest label that stay in service because they have the only copy of some data, with the
-    /// last error.
+    /// Disks without their newest label that stay in service because they have the only copy of some data. Each has
+    /// its last error.
     pub fn unlabelled(&self) -> BTreeMap<DiskNumber, String> {
         let members = self.members();
         let mut disks = self.inner.unlabelled.lock().clone();
@@ -150,7 +150,7 @@ impl Pool {
         &self.inner.events
     }
 
-    /// Why nothing can be changed any more, if that is so.
+    /// Why nothing can be changed any more, if so.
     pub fn suspended(&self) -> Option<Suspension> {
         self.inner.metadata.suspended()
     }
@@ -172,10 +172,10 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Reports a failed disk: it is absent when this returns, and the regions that the owners of spaces state are
-    /// marked stale. Errors: [`CommitError::Suspended`]: too few disks with metadata remain. [`CommitError::Needed`]:
-    /// it is only slow, and needed, or it failed a write or a flush and has the only copy of some data; nothing has
-    /// changed.
+    /// Reports a failed disk. When this returns, the disk is absent, and the regions that the owners of spaces state
+    /// are marked stale. Errors: [`CommitError::Suspended`]: too few disks with metadata remain.
+    /// [`CommitError::Needed`]: the disk is only slow, and needed; or it failed a write or a flush, and has the only
+    /// copy of some data. Then nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
         self.metadata().leave(disk, Life::Any, reason).await
     }
@@ -185,8 +185,8 @@ impl Pool {
         &self.inner.metadata
     }
 
-    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few would be left, or it has the
-    /// only current copy of something.
+    /// Removes a disk from service on request. Errors: [`CommitError::Needed`]: too few disks with metadata would
+    /// remain, or the disk has the only current copy of some data.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.inner.changing()?;
         self.disk_failed(disk, Absence::Asked).await

@@ -1,4 +1,4 @@
-//! Opening a pool: which metadata is current, the claim, the new epoch. The rules are those of
+//! Opening a pool: selects the current metadata, claims the pool, and begins a new epoch. The rules are in
 //! `docs/0001-pool.md`, "Current metadata: voters".
 
 mod judge;
@@ -21,8 +21,8 @@ use crate::metadata::{DiskIo, History, Member, Members, Opening, Point, Seen, Su
 use crate::{Deadlines, DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
-/// Memory, in bytes, for data that is not written to the disks of a read-only pool: its metadata once for each voter,
-/// writes to the logs of spaces at their opening, and decisions about undecided units that are read.
+/// The memory, in bytes, for data that is not written to the disks of a read-only pool: its metadata once for each
+/// voter, writes to the logs of spaces at their opening, and decisions about undecided units that are read.
 pub const READ_ONLY_MEMORY: u64 = 1 << 30;
 
 /// How to open a pool.
@@ -32,13 +32,14 @@ pub struct OpenOptions {
     pub pool: Option<PoolId>,
     /// The process that opens it.
     pub by: Claimant,
-    /// Whether a process of this machine's current boot is running; the claim of a process that is not is void.
+    /// Returns whether a process of this machine's current boot is running. The claim of a process that is not
+    /// running is void.
     pub is_running: fn(u32) -> bool,
-    /// Nothing is written to the disks, not even a claim: the changes of opening and reading are kept in memory, at
-    /// most [`READ_ONLY_MEMORY`], and [`Pool`] refuses changes. Another machine can open it for writing meanwhile: then
-    /// blocks may become unreadable, but never wrong.
+    /// Whether nothing may be written to the disks, not even a claim. The changes of opening and reading are kept in
+    /// memory, at most [`READ_ONLY_MEMORY`], and [`Pool`] refuses other changes. Another machine can open the pool
+    /// for writing meanwhile: then blocks may become unreadable, but never wrong.
     pub read_only: bool,
-    /// Open it although the present disks may be stale: data that only the missing disks have is given up.
+    /// Open the pool although the present disks may be stale: data that only missing disks have is given up.
     pub accept_loss: bool,
     /// Take the pool from its current owner. If the owner still runs, both write and the pool is corrupted.
     pub force: bool,
@@ -54,12 +55,11 @@ pub struct Opened {
     pub former_epoch: u64,
     /// Disks that were present and are absent now.
     pub missing: Vec<DiskNumber>,
-    /// Stale disks: they are resynchronised completely, or absent if they have the only copy of some data.
+    /// Stale disks: they are resynchronised completely, or are absent if they have the only copy of some data.
     pub stale: Vec<DiskNumber>,
     /// Spaces that may be stale, because loss was accepted.
     pub may_be_stale: Vec<String>,
-    /// Disks that have become shorter, with their present and previous size in bytes: they are ignored, as if
-    /// they were absent.
+    /// Disks that have become shorter, with their present and previous size in bytes. They are treated as absent.
     pub shortened: Vec<(DiskNumber, u64, u64)>,
 }
 
@@ -95,8 +95,8 @@ struct Candidates {
 }
 
 impl Pool {
-    /// Opens the pool of `disks`: pass all candidate disks, others are ignored. The claims on the disks determine its
-    /// owner. Errors: only claims have been written then, except with [`OpenError::Commit`].
+    /// Opens the pool of `disks`. The caller passes all candidate disks; disks of other pools are ignored. The claims
+    /// on the disks determine the owner. Errors: at most claims have been written, except with [`OpenError::Commit`].
     pub async fn open(
         env: &Env,
         arena: &Arena,
@@ -106,7 +106,7 @@ impl Pool {
         Pool::open_under(None, env, arena, disks, options).await
     }
 
-    /// The same for a pool whose owner is in this authority.
+    /// [`Pool::open`] for a pool whose owner is recorded in this authority.
     pub async fn open_under(
         authority: Option<Arc<dyn PoolAuthority>>,
         env: &Env,
@@ -117,7 +117,7 @@ impl Pool {
         let io = DiskIo::new(env, arena, DiskIo::LOOKING, options.deadlines);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
-        // Before the metadata: a later claim is detected when the value is replaced.
+        // Read before the metadata: a later claim is detected when the value is replaced.
         let register = match &authority {
             Some(authority) => Some(authority.read().await?),
             None => None,
@@ -152,7 +152,7 @@ impl Pool {
         if held && !options.read_only {
             fence(&io, &found, value.epoch).await?;
         }
-        // Rule 4: durable on every voter seen, before anything is written under it.
+        // Rule 4: the claim is durable on every voter seen, before anything is written under it.
         let revision = match authority::set(&*authority, revision, &value).await {
             Err(CasError::Conflict(_, other)) => {
                 return Err(OpenError::Raced { by: other.coordinator.unwrap_or_default() });
@@ -162,7 +162,7 @@ impl Pool {
         let later;
         let (found, mut verdict) = match is_written {
             true => {
-                // Rule 15: until then the previous owner may acknowledge writes, which must be preserved.
+                // Rule 15: during this time the previous owner may acknowledge writes, which must be preserved.
                 env.sleep(Lease::WAIT).await;
                 later = candidates_of(&io, disks, options).await?;
                 (&later, judge(&later, current, false, options)?)
@@ -178,7 +178,7 @@ impl Pool {
             Ok(doubt) => doubt,
             Err(error) => {
                 let exported = AuthorityValue { coordinator: None, ..value };
-                // A disk that does not store this fails all writes: it will be missing next time.
+                // A disk that does not store this fails all writes, so it will be missing at the next opening.
                 let _ = authority.compare_and_set(revision, exported).await;
                 return Err(error);
             }
@@ -208,7 +208,7 @@ impl Pool {
         };
         let io = DiskIo { epoch: Epoch(epoch), ..io };
         let pool = Pool::start(io, opening, options.by.machine, options.read_only).await?;
-        // A label of this epoch, before any data is written: it distinguishes a disk that is used elsewhere meanwhile.
+        // The label of this epoch is written before any data: it shows if a disk is used elsewhere meanwhile.
         pool.relabel(|d| candidates.get(&d).map_or(0, |c| c.label.sequence)).await?;
         pool.inner.metadata.rechoose().await?;
         Ok(Opened {
@@ -234,7 +234,8 @@ impl Candidate {
         Arc::new(Member { number, id: self.label.id, disk, areas: self.label.areas })
     }
 
-    /// As a voter: the slot for its next checkpoint; the slot of its history is preserved until that is durable.
+    /// The slot for this voter's next checkpoint: the slot of its history is preserved until that checkpoint is
+    /// durable.
     fn slot(&self) -> usize {
         self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1)
     }
@@ -263,10 +264,10 @@ async fn candidates_of(
     candidates(io, labels::scan_by(io, disks).await, options).await
 }
 
-/// Fences the pool's disks against its current owner, if these support it: after this no write of that owner takes
-/// effect. Called only if the pool can be opened otherwise.
+/// Fences the pool's disks against its current owner, if the disks support it: afterwards no write of that owner
+/// takes effect. Called only if the pool can be opened otherwise.
 ///
-/// A disk that cannot confirm this is an error: its owner may still write to it.
+/// Fails if a disk cannot confirm this, because its owner may still write to it.
 async fn fence(io: &DiskIo, found: &Candidates, epoch: u64) -> Result<(), OpenError> {
     let fences = found.disks.iter().map(async |(number, c)| (*number, io.fence(&c.disk, Epoch(epoch)).await));
     match join_all(fences).await.into_iter().find_map(|(disk, result)| Some((disk, result.err()?))) {
@@ -295,7 +296,7 @@ async fn candidates(
         usable(label, options)?;
         let (size, had) = (disk.info().geometry.size, label.areas.size);
         if size < had {
-            // Its metadata is misplaced: it is ignored, and does not prevent the opening.
+            // The disk's metadata is misplaced: the disk is ignored, and does not prevent the opening.
             shortened.push((label.number, size, had));
             continue;
         }
@@ -321,8 +322,8 @@ fn shrunk(&(disk, size, had): &(DiskNumber, u64, u64)) -> OpenError {
     OpenError::Shrunk { disk, size, had }
 }
 
-/// Of disks with the same number, keeps the one in the newest metadata: the others got their label for a record that
-/// was never written.
+/// Of several disks with the same number, keeps the one in the newest metadata. The others got their label for a
+/// record that was never written.
 fn one_of_each(
     looked: Vec<(DiskNumber, Candidate)>,
     newest: Option<&History>,
@@ -365,7 +366,7 @@ fn usable(label: &Label, options: &OpenOptions) -> Result<(), OpenError> {
 /// Rule 5: whether the pool has another owner, which may be running.
 fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
     let Some(by) = &now.coordinator else { return false };
-    // Zeros mean unknown, and equal nothing: two machines without an id may have the same name. A boot id is unique to
+    // Zeros mean unknown, and never match: two machines without an id may have the same name. A boot id is unique to
     // a machine.
     let same = |a: [u8; 16], b: [u8; 16]| a != [0; 16] && a == b;
     let same_boot = same(by.boot, options.by.boot);
@@ -374,7 +375,7 @@ fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
     !over
 }
 
-/// The disks under an overlay in memory.
+/// Puts an overlay in memory over each disk.
 fn overlaid(disks: &[Arc<dyn Disk>]) -> Vec<Arc<dyn Disk>> {
     let room = Room::new(READ_ONLY_MEMORY);
     disks.iter().map(|d| Overlay::new(Arc::clone(d), Arc::clone(&room)) as Arc<dyn Disk>).collect()

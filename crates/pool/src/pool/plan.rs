@@ -14,7 +14,7 @@ pub(super) struct Shown {
     pub(super) epoch: u64,
     pub(super) incarnation: u64,
     pub(super) sequence: u64,
-    /// A voter whose journal has lost records: its data may be stale, too.
+    /// Whether it is a voter whose journal has lost records: its data may be stale, too.
     pub(super) behind: bool,
     /// See [`continued_alone`].
     pub(super) continued_alone: bool,
@@ -23,11 +23,11 @@ pub(super) struct Shown {
 /// The age of a disk's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
-    /// As recorded in the metadata.
+    /// The disk is as recorded in the metadata.
     Current,
-    /// An old image, or a disk that has lost writes.
+    /// The disk is an old image, or has lost writes.
     Old,
-    /// It was used in another history of this pool.
+    /// The disk was used in another history of this pool.
     Diverged,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct Plan {
     pub(super) stale: Vec<DiskNumber>,
 }
 
-/// Whether a disk whose metadata ends at `point` has records that this history lacks: the pool was opened without it,
-/// with its loss accepted, after it had been used alone.
+/// Whether a disk whose metadata ends at `point` has records that this history lacks: after the disk had been used
+/// alone, the pool was opened without it and the loss was accepted.
 pub(super) fn continued_alone(state: &State, point: &Point) -> bool {
     let mut later = state.given_up.range((Bound::Excluded(point.epoch), Bound::Unbounded));
     later.next().is_some_and(|(_, after)| point.sequence > *after)
@@ -64,8 +64,8 @@ pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Fresh
     }
 }
 
-/// The record. `writers`: the present, healthy voters, which stay voters. `doubt`: the absent disks may be newer, and
-/// their loss is accepted; `accept_loss`: the loss of the data of stale disks is accepted, too.
+/// Plans the record. `writers`: the present, healthy voters, which stay voters. `doubt`: the absent disks may be
+/// newer, and their loss is accepted. `accept_loss`: the loss of the data of stale disks is accepted, too.
 pub(super) fn plan(
     state: &State,
     shown: &BTreeMap<DiskNumber, Shown>,
@@ -75,7 +75,7 @@ pub(super) fn plan(
 ) -> Result<Plan, InvalidOp> {
     let mut plan = Plan::default();
     let mut draft = Draft { state: state.clone(), ops: Vec::new() };
-    // First, so that no removed disk is a voter.
+    // First, so that no removed disk is a voter when it is removed.
     draft.add(Op::Voters { voters: writers.clone() })?;
     for (&disk, record) in &*state.disks {
         let Some(label) = shown.get(&disk).filter(|l| l.id == record.id) else {
@@ -126,7 +126,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The disk is unaccounted: the logs of its spaces have the writes in flight.
+    /// Removes a disk as unaccounted: the logs of its spaces have the writes in flight.
     fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
         let ops = self.state.leave(disk, reason, &Answers::new());
         ops.into_iter().try_for_each(|op| self.add(op))

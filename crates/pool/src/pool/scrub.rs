@@ -1,4 +1,4 @@
-//! Reads back labels and metadata, which are not read otherwise while a pool is open.
+//! Reads back labels and metadata, which an open pool does not read otherwise.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ impl Pool {
     /// number of damaged places by disk. Disks that do not respond are skipped. Errors: the pool accepts no changes.
     pub async fn scrub_metadata(&self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         let inner = &self.inner;
-        // No other task writes labels.
+        // Prevents that another task writes labels.
         let _admin = inner.admin.lock().await;
         let mut found = inner.changing()?.scrub().await?;
         let mut ops = Vec::new();

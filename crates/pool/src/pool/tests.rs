@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 
 const ROW: RowNumber = RowNumber(0);
 
-/// Some disks and a machine.
+/// A machine with some disks.
 struct World {
     env: Env,
     arena: Arena,
@@ -67,7 +67,7 @@ impl World {
         Pool::open(&self.env, &self.arena, &self.some(which), &options).await
     }
 
-    /// Every disk loses its unflushed writes.
+    /// Cuts the power: every disk loses its unflushed writes.
     fn power_cut(&mut self) {
         for d in &mut self.disks {
             d.power_cut(PowerCut::LoseAll);
@@ -95,7 +95,7 @@ async fn try_make(pool: &Pool, record: SpaceRecord) -> Result<SpaceId, CommitErr
     Ok(space)
 }
 
-/// Gives row 0 of a space a slab on each of these disks.
+/// Allocates row 0 of a space with a slab on each of these disks.
 async fn allocate(pool: &Pool, space: SpaceId, disks: impl IntoIterator<Item = u16>, slab: u32) {
     let slabs = disks.into_iter().map(|d| SlabPlace { disk: DiskNumber(d), slab });
     let ops = pool.read(|s| testing::allocate(s, space, ROW, slabs));

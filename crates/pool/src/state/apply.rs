@@ -9,10 +9,10 @@ use crate::{DiskNumber, RowNumber, SpaceId};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum InvalidOp {
-    /// No such disk.
+    /// There is no such disk.
     #[error("the pool has no disk {}", .0.0)]
     NoDisk(DiskNumber),
-    /// No such space.
+    /// There is no such space.
     #[error("the pool has no virtual disk {}", .0.0)]
     NoSpace(SpaceId),
     /// The number is not the next one.
@@ -21,16 +21,16 @@ pub enum InvalidOp {
     /// The slab is in use, or the disk has no slab of that number.
     #[error("slab {} of disk {} is not free", .0.slab, .0.disk.0)]
     NotFree(SlabPlace),
-    /// Two copies on one disk.
+    /// The row would have two copies on one disk.
     #[error("disk {} would have two slabs of one row", .0.0)]
     SameDisk(DiskNumber),
     /// The row has slabs already, or another number of them.
     #[error("row {} of virtual disk {} cannot take {slabs} slabs", .row.0, .space.0)]
     BadRow { space: SpaceId, row: RowNumber, slabs: usize },
-    /// It is still in use.
+    /// The disk is still in use.
     #[error("disk {} still has slabs or metadata", .0.0)]
     DiskInUse(DiskNumber),
-    /// It still has rows, or rows beyond the new size.
+    /// The space still has rows, or rows beyond the new size.
     #[error("virtual disk {} still has rows that the change would remove", .0.0)]
     SpaceInUse(SpaceId),
     /// The name is in use.
@@ -48,10 +48,10 @@ pub enum InvalidOp {
     /// A voter must be a present disk, and there must be one.
     #[error("the pool needs at least one disk with metadata, and all of these disks must be present")]
     BadVoters,
-    /// No copy would have the newest data of a region.
+    /// A region would have no copy with its newest data.
     #[error("row {} of virtual disk {} would have no current copy of regions {regions:#x}", .row.0, .space.0)]
     LastCopy { space: SpaceId, row: RowNumber, regions: u64 },
-    /// Its row, slab, disk or owner does not exist any more.
+    /// The row, slab, disk or owner does not exist any more.
     #[error("a change of virtual disk {} refers to an earlier state of it", .0.0)]
     Outdated(SpaceId),
     /// An invalid percentage.

@@ -11,11 +11,11 @@ use crate::{Absence, DiskId, DiskNumber, FaultDomains, SpaceId};
 /// One disk of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskRecord {
-    /// Its identity in its label.
+    /// The identity in the disk's label.
     pub id: DiskId,
-    /// Its name: the device's own identity when it was added.
+    /// The name: the device's own identity when the disk was added.
     pub name: String,
-    /// The number of its slabs.
+    /// The number of slabs of the disk.
     pub slabs: u32,
     /// Its usage.
     pub usage: Usage,
@@ -23,18 +23,18 @@ pub struct DiskRecord {
     pub presence: Presence,
     /// Its fault domains.
     pub domains: FaultDomains,
-    /// The number of [`DiskRecord::media`](DiskRecord#method.media).
+    /// The medium, as the number on disks: see [`DiskRecord::media`](DiskRecord#method.media).
     pub media: u8,
-    /// The sequence number of its last label; a disk with an older label has lost writes.
+    /// The sequence number of the disk's last label. A disk with an older label has lost writes.
     pub label_sequence: u64,
-    /// How often it has joined the service.
+    /// The number of times that the disk has joined.
     pub membership: Membership,
     /// Its areas.
     pub areas: Areas,
 }
 
 impl DiskRecord {
-    /// Its medium; a number that this version does not know is [`Media::Unspecified`].
+    /// The disk's medium; [`Media::Unspecified`] for a number that this version does not know.
     pub fn media(&self) -> Media {
         media_of(self.media)
     }
@@ -44,8 +44,8 @@ impl DiskRecord {
         Membership(self.membership.0.saturating_add(1))
     }
 
-    /// The sequence number of the next label of a disk with this label. Never below the recorded one, even on a disk
-    /// with an older label: otherwise an old image of the disk would count as current.
+    /// The sequence number of the next label of a disk with a label of number `shown`. It is above the recorded
+    /// number even if the disk has an older label: otherwise an old image of the disk would count as current.
     pub fn next_label(&self, shown: u64) -> u64 {
         shown.max(self.label_sequence) + 1
     }
@@ -54,17 +54,17 @@ impl DiskRecord {
 /// The usage of a disk (`Set-PhysicalDisk -Usage`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// New slabs are placed here.
+    /// New slabs are placed on the disk.
     AutoSelect,
-    /// New slabs are placed here only on explicit request.
+    /// New slabs are placed on the disk only on explicit request.
     ManualSelect,
-    /// Takes the slabs of a disk that failed.
+    /// The disk takes the slabs of a failed disk.
     HotSpare,
-    /// Logs of spaces.
+    /// The disk is for logs of spaces.
     Journal,
-    /// No new slabs; its data is moved to other disks.
+    /// No new slabs are placed on the disk, and its data is moved to other disks.
     Retired,
-    /// As [`Usage::Retired`], and it is removed from the pool when it is empty.
+    /// Like [`Usage::Retired`]; when the disk is empty, it is removed from the pool.
     Leaving,
 }
 
@@ -78,30 +78,29 @@ impl Usage {
 /// Whether a disk is in service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It gets every write.
+    /// The disk gets every write.
     Present,
-    /// It gets none, until it is returned.
+    /// The disk gets no writes until it is returned.
     Absent(Absence),
 }
 
 /// The administrator's settings for the whole pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Percentage of the slabs of all disks in use from which on the administrator should add disks. At most
-    /// 100.
+    /// The used percentage of the slabs of all disks from which on the administrator should add disks. At most 100.
     pub warn_at: u8,
-    /// Seconds after which a lost disk is rebuilt on others; [`Policy::NEVER`]: by command only.
+    /// Seconds after which a lost disk is rebuilt on others; [`Policy::NEVER`] means by command only.
     pub repair_after_s: u32,
 }
 
 impl Policy {
-    /// For [`Policy::repair_after_s`].
+    /// A value of [`Policy::repair_after_s`]: no automatic rebuild.
     pub const NEVER: u32 = u32::MAX;
 }
 
 impl Default for Policy {
-    /// A warning at 70 %; a repair after five minutes, as in Storage Spaces: longer than a restart or reconnecting a
-    /// cable.
+    /// A warning at 70 %, and a repair after five minutes, as in Storage Spaces: longer than a restart, or
+    /// reconnecting a cable, takes.
     fn default() -> Policy {
         Policy { warn_at: 70, repair_after_s: 300 }
     }
@@ -113,27 +112,27 @@ impl Default for Policy {
 pub enum Op {
     /// Renames the pool.
     RenamePool { name: String },
-    /// A new disk; its number is the next one.
+    /// Adds a disk; its number is the next one.
     AddDisk { disk: DiskNumber, record: DiskRecord },
     /// Removes an empty disk from the pool.
     RemoveDisk { disk: DiskNumber },
-    /// Removes it from service. See [`super::State::leave`].
+    /// Removes the disk from service. See [`super::State::leave`].
     DiskAbsent { disk: DiskNumber, reason: Absence },
-    /// Returns it to service: it gets writes, and is current in its regions that are not stale.
+    /// Returns the disk to service: it gets writes, and is current except for its stale regions.
     DiskPresent { disk: DiskNumber, membership: Membership },
-    /// Sets its usage.
+    /// Sets the usage of a disk.
     SetUsage { disk: DiskNumber, usage: Usage },
-    /// Sets its fault domains.
+    /// Sets the fault domains of a disk.
     SetDomains { disk: DiskNumber, domains: FaultDomains },
-    /// Records its new label.
+    /// Records the sequence of a disk's new label.
     Labelled { disk: DiskNumber, sequence: u64 },
     /// Sets the voters from this record on; all of them have it.
     Voters { voters: BTreeSet<DiskNumber> },
-    /// The pool was opened: the epoch is higher than all before, the incarnation random.
+    /// The pool was opened. The epoch is higher than all earlier ones, and the incarnation is random.
     Opened { epoch: u64, incarnation: u64 },
     /// Records after this one on disks that were absent at the newest opening are given up.
     GivenUp { after: u64 },
-    /// The disk is stale: marks every region of its copies stale that another copy has.
+    /// The disk is stale: marks every region of its copies stale that another copy has current.
     Stale { disk: DiskNumber },
     /// The administrator's settings.
     SetPolicy { policy: Policy },

@@ -6,7 +6,7 @@ use crate::{InvalidOp, Resiliency, SpaceRecord, State, UNIT};
 const ROW_SLABS_MAX: usize = 64;
 
 impl State {
-    /// Checks the shape of a space. Errors: [`InvalidOp::BadShape`] states the valid ones.
+    /// Checks the shape of a space. Errors: [`InvalidOp::BadShape`], which states the valid ones.
     pub fn check_shape(&self, s: &SpaceRecord) -> Result<(), InvalidOp> {
         let interleave = u64::from(s.interleave);
         let bad = |why| Err(InvalidOp::BadShape(why));

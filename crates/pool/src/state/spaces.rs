@@ -25,12 +25,12 @@ pub use op::{NewSlab, SpaceOp};
 pub(crate) use request::{Carried, Refusal, carry_out};
 pub(crate) use reshape::dropped;
 
-/// A wholly stale copy, in slabs of any size.
+/// The stale bits of a wholly stale copy, in slabs of any size.
 const ALL: u64 = u64::MAX;
 
 impl State {
-    /// A new space of this shape, without rows, with the first owner of this opening of the pool; `None`: all slots of
-    /// marks are used.
+    /// A new space of this shape, without rows, with the first owner of this opening of the pool. Returns `None` if
+    /// all slots of marks are used.
     pub(crate) fn new_space(&self, record: SpaceRecord) -> Option<SpaceRecord> {
         let ownership = Ownership { epoch: SpaceEpoch::first(self.epoch()), ..Ownership::default() };
         Some(SpaceRecord { former: record.resiliency, ownership, slot: self.free_slot()?, ..record })
@@ -62,7 +62,7 @@ impl State {
         self.index.spaces_on(disk)
     }
 
-    /// The rows of a space but for its log, in order.
+    /// The rows of a space in order, without its log.
     pub fn rows_of(&self, space: SpaceId) -> impl Iterator<Item = (RowNumber, &Row)> {
         self.spaces.get(&space).into_iter().flat_map(|record| record.data_rows())
     }
@@ -77,7 +77,7 @@ impl State {
         record.missed(copy) & regions == 0 && self.is_present(copy.place.disk)
     }
 
-    /// Rows with slabs on a disk, moving ones included, in the order of their spaces.
+    /// The rows with slabs on a disk, including slabs that are being moved, in the order of their spaces.
     pub(crate) fn rows_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, RowNumber, &Row)> + '_ {
         let rows = self.index.rows_on(disk);
         rows.filter_map(|(space, row)| Some((space, row, self.spaces.get(&space)?.rows.get(&row)?)))
@@ -96,7 +96,7 @@ impl State {
         self.has_alone(disk, |other| other != disk && self.is_present(other))
     }
 
-    /// Whether it has data that no other disk has, including absent ones.
+    /// Whether a disk has data that no other disk has, including absent ones.
     pub fn has_only_copies(&self, disk: DiskNumber) -> bool {
         self.has_alone(disk, |other| other != disk)
     }
@@ -122,7 +122,7 @@ pub(super) fn alone(
     only(record, number, row, disk, |other| here(other) && !record.unaccounted.contains_key(&other))
 }
 
-/// The same, with the unaccounted disks in `here`.
+/// [`alone`], with the unaccounted disks that are in `here`.
 pub(super) fn only(
     record: &SpaceRecord,
     number: RowNumber,
@@ -148,7 +148,7 @@ pub(super) fn only(
     alone
 }
 
-/// The sets of slabs, and how many slabs of each suffice to recover it.
+/// The sets of slabs, and how many slabs of each suffice to recover the set.
 fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
     let (resiliency, slabs) = (record.resiliency_of(row), row.slabs.len());
     let size = match () {

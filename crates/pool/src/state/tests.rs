@@ -119,35 +119,35 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.voters = [DiskNumber(0)].into();
     assert_eq!(s.apply(&Op::RemoveDisk { disk: DiskNumber(2) }), Err(InvalidOp::DiskInUse(DiskNumber(2))));
     assert_eq!(s.apply(&end), none, "it has nothing yet");
-    // The new one is a copy like the others: with it, the old ones may be stale in its regions.
+    // The target of the move counts as a copy: the old copies may be stale in its regions.
     s.catch_up(SPACE, ROW, 2, 0b11).unwrap();
     s.miss(SPACE, ROW, 0, 0b1).unwrap();
     s.miss(SPACE, ROW, 1, 0b1).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b1 });
     assert_eq!((s.miss(SPACE, ROW, 2, 0b1), s.apply(&cancel)), (last.clone(), last));
     assert_eq!(s.apply(&end), none, "it does not have everything yet");
-    // The new slab may be stale where the old one is.
+    // The target may be stale where the old slab is.
     s.miss(SPACE, ROW, 0, 0b100).unwrap();
     s.catch_up(SPACE, ROW, 2, !0b100).unwrap();
     s.apply(&end).unwrap();
     let r = row_of(&s);
     assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving()), (place(2, 5), 0b100, None));
     assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
-    // Not on an absent disk: its contents are unknown.
+    // A move cannot end while its target is on an absent disk, whose contents are unknown.
     s.apply(&begin(place(3, 5))).unwrap();
     s.catch_up(SPACE, ROW, 2, u64::MAX).unwrap();
     let mut left = s.clone();
     left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.apply(&end), none);
     left.apply(&cancel).unwrap();
-    // Cancelled, and freed with its row.
+    // A move is cancelled, and another one is freed with its row.
     s.apply(&cancel).unwrap();
     s.apply(&begin(place(3, 1))).unwrap();
     s.apply(&of_space(SpaceOp::Free { row: ROW, birth: row_of(&s).birth })).unwrap();
     assert_eq!((s.slabs_allocated(), s.slabs_free(DiskNumber(3))), (0, 8));
 }
 
-/// Of a column that moves both slabs count, but as one column.
+/// Both slabs of a column that moves count, but as one column.
 #[test]
 fn a_column_that_moves_counts_once() {
     let record = SpaceRecord { columns: 2, resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") };
@@ -157,7 +157,7 @@ fn a_column_that_moves_counts_once() {
     s.apply(&of_space(SpaceOp::BeginMove { row: ROW, index: 1, to: place(3, 5) })).unwrap();
     s.catch_up(SPACE, ROW, 3, u64::MAX).unwrap();
     s.clone().apply(&cancel).unwrap();
-    // Two of three columns are left.
+    // Only two of three columns have the region.
     s.miss(SPACE, ROW, 0, 1).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 1 });
     assert_eq!(s.miss(SPACE, ROW, 2, 1), last, "its two slabs are no two columns");
@@ -168,7 +168,7 @@ fn a_column_that_moves_counts_once() {
     assert_eq!((row_of(&s).slabs[1].place, s.missed_of(SPACE, ROW)), (place(3, 5), vec![1, 0, 0]));
 }
 
-/// The slab of a column may move to the disk of another column, and the move be cancelled.
+/// The slab of a column may move to the disk of another column, and this move may be cancelled.
 #[test]
 fn a_slab_of_a_simple_space_moves_and_stays() {
     let record = SpaceRecord { columns: 2, resiliency: Resiliency::Simple, ..mirror("m") };
@@ -196,7 +196,7 @@ fn the_policy_has_percentages() {
     assert_eq!(s.policy, policy);
 }
 
-/// At addresses of units, as many at least; and with the space it is gone.
+/// A loss record has addresses of units, at most as many as lost units. It ends with its space.
 #[test]
 fn what_is_lost_is_of_a_space() {
     let mut s = pool(2);
@@ -251,7 +251,7 @@ fn lrc() -> SpaceRecord {
     }
 }
 
-/// Any two columns may be stale, and no third: that the code can restore some sets of three does not count.
+/// Any two columns may be stale, and no third one, although the code could recover some sets with three.
 #[test]
 fn local_reconstruction_counts_two_losses() {
     for missed in (0..7).flat_map(|a| (0..a).map(move |b| [a, b])) {

@@ -1,6 +1,6 @@
-//! The slabs of disks that rows use: a bit for each.
+//! The slabs of disks that rows use, as bitmaps.
 //!
-//! Invariant: there is no word and no count of 0, so that equal sets are equal values.
+//! Invariant: no stored word and no count is 0, so that equal sets are equal values.
 
 use super::SlabPlace;
 use crate::DiskNumber;
@@ -9,14 +9,14 @@ use pool_seam::Tree;
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
-    /// Bits of 64 slabs each, by disk and number of the word.
+    /// The bits of 64 slabs each, by disk and index of the word.
     words: Tree<(DiskNumber, u32), u64>,
     counts: Tree<DiskNumber, u32>,
     total: usize,
 }
 
 impl Used {
-    /// Adds a slab; false when it was in the set.
+    /// Adds a slab; returns `false` if it was already in the set.
     pub(super) fn insert(&mut self, place: SlabPlace) -> bool {
         if self.contains(place) {
             return false;

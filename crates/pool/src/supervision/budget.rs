@@ -10,17 +10,17 @@ pub const SAVED_MAX: u64 = 64;
 /// A token bucket: one hedge per [`READS_FOR_ONE`] reads, with at most [`SAVED_MAX`] saved.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
-    /// Reads that were already converted, or exceeded the limit.
+    /// The number of reads that are already converted to hedges, or exceeded the limit.
     counted: u64,
-    /// In reads.
+    /// The saved hedges, in reads.
     saved: u64,
     taken: u64,
 }
 
 impl Budget {
-    /// Whether one more may be hedged, after this many reads in all.
+    /// Takes one hedge, after this many reads in total. Returns `false` if none is permitted.
     pub(crate) fn take(&mut self, reads: u64) -> bool {
-        // The reads of a removed disk no longer count: then there are fewer than before.
+        // The reads of a removed disk no longer count, so the total may have decreased.
         let new = reads.saturating_sub(self.counted);
         self.counted = reads;
         self.saved = (self.saved + new).min(SAVED_MAX * READS_FOR_ONE);

@@ -15,12 +15,12 @@ use super::space_io::{Caller, SpaceIo};
 pub(super) struct OwnerDisk(pub(super) Arc<SpaceIo>);
 
 impl OwnerDisk {
-    /// The context for the disk, which uses the pool's epochs only.
+    /// The context for the disk, which knows only the pool's epochs.
     fn below(&self, c: &Ctx) -> Ctx {
         Ctx { epoch: self.0.record.epoch(), ..*c }
     }
 
-    /// An I/O that is polled.
+    /// Starts an I/O whose caller polls.
     fn polled(&self, c: &Ctx, at: Place, start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Written>) -> Io<Written> {
         match self.0.begin(c, at, Caller::Polls(None)) {
             Ok((disk, which)) => self.0.wait(which, at, start(&**disk, &self.below(c))),
@@ -83,8 +83,8 @@ impl Disk for OwnerDisk {
         self.polled(c, Place::new(Op::Discard, offset, length), |disk, c| disk.discard(c, offset, length))
     }
 
-    /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk is removed from service: an earlier owner's
-    /// I/O may then still be outstanding.
+    /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk is removed from service. An earlier
+    /// owner's I/O may then still be outstanding.
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Written> {
         let fenced = match self.0.fence(epoch) {
             Io::Done(fenced) => return Io::Done(fenced),

@@ -1,8 +1,8 @@
 //! Detects late reads of owners, and notifies their callers, which may then read the data elsewhere.
 //!
-//! One task for all reads of a pool: a timer per read would almost always be cancelled. It runs while there are
-//! outstanding reads that are not late yet. It sleeps until the first of them is, or for [`HEDGE_LEAST`]: a read that
-//! begins meanwhile cannot be late earlier.
+//! One task handles all reads of a pool, because a timer per read would almost always be cancelled. It runs while
+//! there are outstanding reads that are not late yet. It sleeps until the first of them is late, or for
+//! [`HEDGE_LEAST`]: a read that begins meanwhile cannot be late earlier.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,31 +19,32 @@ use crate::{DiskNumber, Pool};
 /// The minimum time before a read is late: timers have a precision of a millisecond, and faster reads need no hedge.
 pub const HEDGE_LEAST: Duration = Duration::from_millis(5);
 
-/// The maximum, also without measurements of the disk: a rotating disk with a long queue completes a read within it.
+/// The maximum time before a read is late, also without measurements of the disk: a rotating disk with a long queue
+/// completes a read within it.
 pub const HEDGE_MOST: Duration = Duration::from_millis(100);
 
-/// A read is late at the latest after this many medians: if every fiftieth read is slow, the percentile is that of the
-/// slow ones. The [budget](super::budget) limits the number of hedged reads.
+/// A read is late after this many medians at most: if every fiftieth read is slow, the percentile is that of the slow
+/// ones. The [budget](super::budget) limits the number of hedged reads.
 const HEDGE_MEDIANS: u32 = 10;
 
 /// The number of reads needed for a 99th percentile.
 pub(crate) const KNOWN: u64 = 100;
 
-/// An avoided disk gets a trial read after so long without one, to check whether it is still slow.
+/// An avoided disk gets a trial read after this time without a read, to check whether it is still slow.
 pub(crate) const TRIAL: Duration = Duration::from_secs(5);
 
 /// How often the percentile of a disk is recomputed.
 pub(super) const RENEWAL: Duration = Duration::from_millis(100);
 
-/// How many reads are hedged.
+/// The state of hedging in a pool.
 #[derive(Default)]
 pub(super) struct Hedging {
-    /// The task is running.
+    /// Whether the task is running.
     runs: AtomicBool,
     budget: Mutex<Budget>,
 }
 
-/// The right to run the task; it ends on drop, also if the task was never started.
+/// The right to run the task; it ends on drop, even if the task was never started.
 struct Running(Arc<Supervision>);
 
 impl Drop for Running {
@@ -72,7 +73,7 @@ impl Supervision {
         }
     }
 
-    /// Whether one more read may be hedged; counts it, if so.
+    /// Whether one more read may be hedged; counts the read if so.
     pub(super) fn may_hedge(&self) -> bool {
         let reads = self.reads();
         self.hedging.budget.lock().take(reads)

@@ -18,7 +18,7 @@ impl RecentLatencies {
         RecentLatencies { all: Spread::new(SPAN), short: Spread::new(SPAN) }
     }
 
-    /// An I/O that took this many nanoseconds has ended; whether it began in a short queue.
+    /// Adds an I/O that took this many nanoseconds; `short`: it began in a short queue.
     pub(crate) fn add(&mut self, took: u64, short: bool, now: Moment) {
         self.all.add(took, now);
         if short {
@@ -26,15 +26,15 @@ impl RecentLatencies {
         }
     }
 
-    /// Adds those of another space.
+    /// Adds the latencies of another space.
     pub(crate) fn add_all(&mut self, other: &mut RecentLatencies, now: Moment) {
         self.all.add_all(&mut other.all, now);
         self.short.add_all(&mut other.short, now);
     }
 
-    /// The latency of I/Os that began in a short queue, or of all if those are too few; `None` if there are fewer than
-    /// `least`. A few I/Os with a short queue among many others are not representative: few suffice only if there are
-    /// few in all.
+    /// The latency of I/Os that began in a short queue; of all I/Os if those are too few; `None` if there are fewer
+    /// than `least`. A few I/Os in a short queue among many others are not representative: few suffice only if there
+    /// are few I/Os in total.
     pub(crate) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
         let of = |spread: &mut Spread, least, crowded| {
             spread.roll(now);
@@ -46,7 +46,7 @@ impl RecentLatencies {
         of(&mut self.short, least, false).or(all)
     }
 
-    /// How many there were.
+    /// The number of I/Os.
     pub(crate) fn count(&self) -> u64 {
         self.all.count()
     }

@@ -12,10 +12,10 @@ use super::standing::{Look, SAMPLES};
 pub(crate) struct Latencies {
     pub(crate) reads: RecentLatencies,
     writes: RecentLatencies,
-    /// The longest I/O since the last check, in nanoseconds. Flushes do not count: their time depends on earlier
-    /// writes.
+    /// The longest I/O since the last check, in nanoseconds. Flushes do not count, because their duration depends on
+    /// earlier writes.
     longest: u64,
-    /// Of those that began in a short queue.
+    /// The longest I/O that began in a short queue.
     longest_short: u64,
 }
 
@@ -29,7 +29,7 @@ impl Latencies {
         }
     }
 
-    /// An I/O that took so many nanoseconds has ended; `short`: it began in a short queue.
+    /// Adds an I/O that took this many nanoseconds; `short`: it began in a short queue.
     pub(crate) fn add(&mut self, op: Op, took: u64, short: bool, now: Moment) {
         if op != Op::Flush {
             self.longest = self.longest.max(took);
@@ -44,7 +44,7 @@ impl Latencies {
         }
     }
 
-    /// Adds those of another space.
+    /// Adds the latencies of another space.
     pub(crate) fn add_all(&mut self, other: &mut Latencies, now: Moment) {
         self.reads.add_all(&mut other.reads, now);
         self.writes.add_all(&mut other.writes, now);
@@ -58,7 +58,8 @@ impl Latencies {
         self.reads.count() + self.writes.count() == 0
     }
 
-    /// The recent I/Os, and outstanding ones: operation, beginning, and whether the queue was short then.
+    /// Summarises the recent I/Os and the outstanding ones; each of these has its operation, its beginning, and
+    /// whether the queue was short then.
     pub(crate) fn look(
         &mut self,
         info: &DiskInfo,

@@ -16,7 +16,7 @@ use super::latencies::Latencies;
 use super::space_io::{Due, Receiver, SpaceIo};
 use super::standing::Look;
 
-/// How long the count of outstanding I/Os is used before it is updated.
+/// The time for which a count of outstanding I/Os is reused before it is updated.
 const COUNTED: Duration = Duration::from_millis(1);
 
 /// See the module.
@@ -25,22 +25,23 @@ pub(crate) struct Record {
     pub(super) of: Membership,
     pub(super) info: DiskInfo,
     pub(super) supervision: Arc<Supervision>,
-    /// `None`: the membership has ended, and no further space gets the disk; each existing one has its own reference
-    /// until it ends, too.
+    /// The disk; `None` after the membership has ended, so that no further space gets it. Each existing space has its
+    /// own reference, until it ends, too.
     disk: Mutex<Option<Arc<dyn Disk>>>,
     /// Spaces with handles or outstanding I/Os.
     spaces: Mutex<Vec<Weak<SpaceIo>>>,
-    /// Outstanding I/Os of all spaces, as of a time: nanoseconds since [`Moment::START`].
+    /// The number of outstanding I/Os of all spaces. Below, when they were counted, in nanoseconds since
+    /// [`Moment::START`].
     queue: AtomicUsize,
     counted: AtomicU64,
-    /// Reads of spaces that are not in the list any more.
+    /// The number of reads of spaces that are no longer in the list.
     reads_before: AtomicU64,
     ended: Notify,
     is_slow: AtomicBool,
-    /// If it is slow, when a read of it last began or completed: nanoseconds since [`Moment::START`].
+    /// For a slow disk, when a read last began or completed, in nanoseconds since [`Moment::START`].
     last_read: AtomicU64,
     hedged: AtomicU64,
-    /// After how long a read is late, as of a time.
+    /// The time after which a read is late, and when it was computed.
     hedge_after: Mutex<(Duration, Option<Moment>)>,
 }
 
@@ -69,7 +70,7 @@ impl Record {
         })
     }
 
-    /// Whether it is the record of this handle of a disk.
+    /// Whether this is the record of this handle of a disk.
     pub(super) fn is_of(&self, number: DiskNumber, of: Membership, disk: &Arc<dyn Disk>) -> bool {
         let is_it = |mine: &Arc<dyn Disk>| std::ptr::addr_eq(Arc::as_ptr(mine), Arc::as_ptr(disk));
         (self.number, self.of) == (number, of) && self.disk.lock().as_ref().is_some_and(is_it)
@@ -81,7 +82,8 @@ impl Record {
         spaces.retain(|io| io.strong_count() > 0);
         let found = spaces.iter().filter_map(Weak::upgrade).find(|io| io.space == space);
         found.unwrap_or_else(|| {
-            // Under the lock: the end of the membership removes the disk first, and then ends the spaces in the list.
+            // Done under the lock: the end of the membership removes the disk first, and then ends the spaces in the
+            // list.
             let new = SpaceIo::new(self, space, self.disk());
             spaces.push(Arc::downgrade(&new));
             new
@@ -112,7 +114,7 @@ impl Record {
         self.queue.load(Ordering::Relaxed)
     }
 
-    /// A space has no handle and no outstanding I/O any more: adds its reads.
+    /// A space has no handle and no outstanding I/O any more: adds the number of its reads.
     pub(super) fn had(&self, reads: u64) {
         self.reads_before.fetch_add(reads, Ordering::Relaxed);
     }
@@ -123,7 +125,7 @@ impl Record {
         }
     }
 
-    /// The disk is far slower than its peers, or no longer is.
+    /// Sets whether the disk is far slower than its peers.
     pub(super) fn set_slow(&self, is_slow: bool) {
         if self.is_slow.swap(is_slow, Ordering::Relaxed) != is_slow {
             // The first trial comes after a while.
@@ -131,18 +133,18 @@ impl Record {
         }
     }
 
-    /// Reads that have begun.
+    /// The number of reads that have begun.
     pub(super) fn reads(&self) -> u64 {
         let now: u64 = self.spaces().iter().map(|io| io.reads()).sum();
         now + self.reads_before.load(Ordering::Relaxed)
     }
 
-    /// Reads that were late and hedged.
+    /// The number of reads that were late and hedged.
     pub(super) fn hedged(&self) -> u64 {
         self.hedged.load(Ordering::Relaxed)
     }
 
-    /// The callers of reads that are late now, each once, and when the next read will be late.
+    /// Takes the callers of reads that are late now, each once. Also returns when the next read will be late.
     pub(super) fn late_reads(&self, now: Moment) -> (Vec<Receiver>, Option<Moment>) {
         let spaces = self.spaces();
         let after = {
@@ -162,8 +164,8 @@ impl Record {
         (late, next)
     }
 
-    /// The end of the membership is durable: no I/O begins any more, and waiting callers fail. Outstanding I/O counts
-    /// until the disk has completed it; then the disk is closed.
+    /// Ends the record, because the end of the membership is durable: no I/O begins any more, and waiting callers
+    /// fail. Outstanding I/O counts until the disk has completed it; then the disk is closed.
     pub(super) fn end(&self) {
         let disk = self.disk.lock().take();
         self.spaces().iter().for_each(|io| io.end());

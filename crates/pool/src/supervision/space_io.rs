@@ -26,16 +26,16 @@ pub(super) struct SpaceIo {
     state: Mutex<State>,
     /// Notified when an I/O of an earlier owner has completed.
     drained: Notify,
-    /// Number of outstanding I/Os, to be read without the lock.
+    /// The number of outstanding I/Os, readable without the lock.
     queue: AtomicUsize,
 }
 
 struct State {
-    /// `None`: the membership has ended. A separate reference count per space, to avoid contention.
+    /// The disk; `None` after the membership has ended. Each space has its own reference count, to avoid contention.
     disk: Option<Arc<Arc<dyn Disk>>>,
-    /// I/O of earlier owners of the space does not begin.
+    /// I/O with a lower epoch, that is of earlier owners of the space, does not begin.
     fence: Epoch,
-    /// `None`: there was no I/O recently.
+    /// The recent latencies; `None` if there was no I/O recently.
     latencies: Option<Box<Latencies>>,
     outstanding: Vec<Option<Outstanding>>,
     free: Vec<usize>,
@@ -47,13 +47,13 @@ struct State {
 struct Outstanding {
     began: Moment,
     at: Place,
-    /// It began in a short queue, of at most [`SHORT`].
+    /// Whether it began in a short queue, of at most [`SHORT`].
     short: bool,
-    /// A late read that was reported.
+    /// Whether it is a late read that was reported.
     is_late: bool,
-    /// `None`: the callback was called already.
+    /// `None` after the callback was called.
     caller: Option<Caller>,
-    /// Of the space's owner.
+    /// The epoch of the space's owner.
     epoch: Epoch,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct Due {
     pub(super) began: Moment,
 }
 
-/// The disk to start an I/O on, and its number.
+/// The disk on which a registered I/O is started, and the I/O's number.
 type Registered = (Arc<Arc<dyn Disk>>, usize);
 
 /// The callback for a late read, and the caller's number of the read.
@@ -74,11 +74,11 @@ pub(super) type Receiver = (Arc<dyn Completion<Read>>, usize);
 pub(super) enum Caller {
     Reads(Then<Read>),
     Writes(Then<Written>),
-    /// It polls; the waker of the last poll.
+    /// The caller polls; the waker of its last poll.
     Polls(Option<Waker>),
 }
 
-/// A started I/O, until it has completed.
+/// A started I/O. If it is dropped before it has completed, its latency is unknown.
 pub(super) struct Begun {
     of: Arc<SpaceIo>,
     which: usize,
@@ -107,8 +107,8 @@ impl SpaceIo {
         Arc::new(SpaceIo { record, space, state: Mutex::new(state), drained: Notify::new(), queue })
     }
 
-    /// Registers an I/O, which the caller then starts on the disk. Errors: it may not begin, because the space has
-    /// another owner, or the disk was removed from service; returns the caller.
+    /// Registers an I/O, which the caller then starts on the disk. Errors: returns the caller, because the I/O may
+    /// not begin: the space has another owner, or the disk was removed from service.
     pub(super) fn begin(
         &self,
         c: &Ctx,
@@ -118,7 +118,7 @@ impl SpaceIo {
         let supervision = &self.record.supervision;
         let began = supervision.env.moment();
         if at.op == Op::Read {
-            // Also at its start: while a read hangs, the disk gets no second trial read.
+            // Also noted at the start of a read: while it hangs, the disk gets no second trial read.
             self.record.note_read(began);
         }
         let begun = {
@@ -133,7 +133,7 @@ impl SpaceIo {
             self.queue.store(state.queue(), Ordering::Relaxed);
             (disk, which)
         };
-        // After it is registered: the task checks once more before it ends.
+        // Called after the I/O is registered: the task checks once more for I/O before it ends.
         supervision.wake();
         if at.op == Op::Read {
             supervision.wake_hedger();
@@ -141,7 +141,7 @@ impl SpaceIo {
         Ok(begun)
     }
 
-    /// The wait for an I/O that [`SpaceIo::begin`] has registered for a caller that polls.
+    /// Waits for an I/O that [`SpaceIo::begin`] has registered for a caller that polls.
     pub(super) fn wait<T: Outcome>(self: &Arc<SpaceIo>, which: usize, at: Place, io: Io<T>) -> Io<T> {
         let begun = Begun { of: Arc::clone(self), which, at, has_completed: false };
         match io {
@@ -153,7 +153,7 @@ impl SpaceIo {
         }
     }
 
-    /// The disk has completed an I/O: returns its caller, unless that was called already.
+    /// Records that the disk has completed an I/O; returns its caller, unless that was called already.
     pub(super) fn take_caller(&self, which: usize) -> Option<Caller> {
         let now = self.record.supervision.env.moment();
         let mut state = self.state.lock();
@@ -168,10 +168,9 @@ impl SpaceIo {
         caller
     }
 
-    /// The disk for an I/O that does not change it and is not supervised.
+    /// The disk, for an I/O that does not change it and is not supervised.
     ///
-    /// # Errors
-    /// As of any I/O.
+    /// # Errors As for any I/O.
     pub(super) fn disk(&self, c: &Ctx, at: Place) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
         self.state.lock().admit(c, at)
     }
@@ -192,7 +191,7 @@ impl SpaceIo {
         let io = Arc::clone(self);
         Io::pending(async move {
             loop {
-                // `notify_waiters` wakes it from here on, also before it is polled.
+                // `notify_waiters` wakes it from here on, even before it is polled.
                 let drained = io.drained.notified();
                 if !io.state.lock().has_older(epoch) {
                     return Ok(());
@@ -217,7 +216,8 @@ impl SpaceIo {
         drop(caller);
     }
 
-    /// Whether no I/O is outstanding. Under the lock: a later I/O finds that the task has ended, and starts it.
+    /// Whether no I/O is outstanding. Checked under the lock: a later I/O finds that the task has ended, and starts
+    /// it again.
     pub(super) fn is_idle(&self) -> bool {
         self.state.lock().queue() == 0
     }
@@ -245,7 +245,8 @@ impl SpaceIo {
         waited.map(|io| Due { at: io.began.after(deadlines.of(io.at.op)), began: io.began }).min()
     }
 
-    /// Adds the callers of reads that have become late, after `after`; returns when the next one will be late.
+    /// Adds the callers of reads that have been outstanding for `after` or longer, each once. Returns when the next
+    /// read will be late.
     pub(super) fn late_reads(
         &self,
         after: Duration,
@@ -273,7 +274,7 @@ impl SpaceIo {
         }
     }
 
-    /// The same for a check of the disk, with the outstanding I/O; resets the longest I/O.
+    /// [`SpaceIo::add_to`] for a check of the disk: also adds the outstanding I/O, and resets the longest I/O.
     pub(super) fn move_to(
         &self,
         all: &mut Latencies,
@@ -349,8 +350,8 @@ impl State {
         }
     }
 
-    /// Removes an I/O and returns its caller and epoch, without moving the rest of it, which would cost time for every
-    /// I/O.
+    /// Removes an I/O; returns its caller and epoch. The rest of the I/O is not moved, which would cost time for
+    /// every I/O.
     fn remove(&mut self, which: usize) -> Option<(Option<Caller>, Epoch)> {
         let old = self.outstanding[which].as_mut()?;
         let (caller, epoch) = (old.caller.take(), old.epoch);
@@ -370,7 +371,7 @@ impl Completion<Read> for SpaceIo {
     }
 }
 
-/// The same for a write.
+/// The callback of the disk for the write `which`.
 impl Completion<Written> for SpaceIo {
     fn completed(self: Arc<SpaceIo>, which: usize, outcome: Written) {
         if let Some(Caller::Writes(then)) = self.take_caller(which) {
@@ -386,7 +387,7 @@ impl Begun {
     }
 }
 
-/// Its driver has ended: its latency is unknown.
+/// The disk's driver has ended before it completed the I/O: the latency is unknown.
 impl Drop for Begun {
     fn drop(&mut self) {
         if !self.has_completed {
@@ -396,7 +397,7 @@ impl Drop for Begun {
 }
 
 impl<T: Outcome> Waiting<T> {
-    /// Waits for the disk in a task.
+    /// Spawns a task that waits for the disk.
     fn leave_to_task(&mut self) {
         let (Some(io), Some(begun)) = (self.io.take(), self.begun.take()) else { return };
         let env = begun.of.record.supervision.env.clone();
@@ -441,7 +442,7 @@ impl<T: Outcome> Future for Waiting<T> {
 impl<T: Outcome> Drop for Waiting<T> {
     fn drop(&mut self) {
         let Some(begun) = &self.begun else { return };
-        // No caller waits for it any more.
+        // The caller does not wait any more.
         let caller = match &mut begun.of.state.lock().outstanding[begun.which] {
             Some(io) => io.caller.take(),
             None => None,

@@ -35,7 +35,7 @@ impl Spread {
         Spread { span, began: None, now: Box::new(Counts::NONE), before: Box::new(Counts::NONE) }
     }
 
-    /// An I/O that took this many nanoseconds has ended.
+    /// Adds an I/O that took this many nanoseconds.
     pub(super) fn add(&mut self, took: u64, now: Moment) {
         self.roll(now);
         let count = &mut self.now.of[bucket(took)];
@@ -68,17 +68,17 @@ impl Spread {
         self.began = Some(now);
     }
 
-    /// How many there were.
+    /// The number of I/Os.
     pub(super) fn count(&self) -> u64 {
         self.now.of.iter().chain(&self.before.of).map(|n| u64::from(*n)).sum()
     }
 
-    /// The mean; `None` when there were none.
+    /// The mean; `None` without I/Os.
     pub(super) fn mean(&self) -> Option<Duration> {
         self.now.took.saturating_add(self.before.took).checked_div(self.count()).map(Duration::from_nanos)
     }
 
-    /// The percentile, to the precision of a bucket; `None` when there were none.
+    /// The percentile, to the precision of a bucket; `None` without I/Os.
     pub(super) fn percentile(&self, percent: u64) -> Option<Duration> {
         let wanted = (self.count() * percent).div_ceil(100);
         let mut seen = 0;
@@ -95,7 +95,7 @@ impl Spread {
 fn bucket(took: u64) -> usize {
     let us = (took / 1000).max(1);
     let octave = us.ilog2();
-    // The two bits after the first.
+    // The two bits after the highest one.
     let within = ((us << 2) >> octave) & u64::from(STEPS - 1);
     ((octave * STEPS) as usize + within as usize).min(BUCKETS - 1)
 }

@@ -1,18 +1,18 @@
 //! Detects disks that are outliers among their peers: a core without clock or I/O, called once a span.
 //!
-//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds
-//! one, a span with a single I/O of seconds adds several; a normal span removes one, a span without I/O
-//! changes nothing. From [`SLOW`] points on that a long queue does not explain the disk is slow until it has none: so
-//! one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] of these points it should
-//! be removed from service.
+//! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds one. A
+//! span with a single I/O of seconds adds several. A normal span removes one, and a span without I/O changes nothing.
+//! A disk becomes slow with [`SLOW`] points that a long queue does not explain, and stays slow until it has no
+//! points. So one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] such points
+//! the disk should be removed from service.
 //!
 //! Both median and mean, because either alone has false positives: one I/O of a second dominates the mean of a hundred,
 //! and where I/Os complete in bursts (a rate limit, a draining cache), a few more waiting I/Os shift the median.
 //!
-//! The latency in a long queue says little about the disk: with a closed-loop load the whole queue is at the disk with
-//! slightly more work. So only I/Os that began in a short queue count, of at most [`SHORT`]; if there are none, the
-//! disk may just be busy. Then the fault is reported only after a minute, reads do not avoid the disk, and it stays in
-//! service.
+//! The latency in a long queue says little about the disk: under a closed-loop load, the whole queue waits at the
+//! disk with slightly more work. So only I/Os that began in a short queue (at most [`SHORT`]) count. If there are
+//! none, the disk may just be busy: the fault is reported only after a minute, reads do not avoid the disk, and it
+//! stays in service.
 //!
 //! A delay common to all peers is not the disk's fault: a disk is compared with its peers, and if half of the
 //! disks of a medium have an I/O of seconds in the same span (a controller reset, a paused machine) none of
@@ -23,20 +23,21 @@ use std::time::Duration;
 
 use crate::DiskNumber;
 
-/// The interval of a measurement; a fault is detected after three.
+/// The interval of a measurement; a fault is detected after three intervals.
 pub const SPAN: Duration = Duration::from_secs(5);
 
-/// The limit of a disk's latency, as a multiple of its peers'. Uneven load alone makes queues, and so latencies,
-/// several times as long: a disk with the busiest slabs reaches two to four times.
+/// The limit of a disk's latency, as a multiple of its peers'. Uneven load alone lengthens queues, and so latencies:
+/// a disk with the busiest slabs reaches two to four times those of its peers.
 pub const FACTOR: u32 = 8;
 
-/// Below this factor it is normal again. Between the two factors nothing changes.
+/// Below this factor the disk is normal again. Between the two factors nothing changes.
 pub const FACTOR_WELL: u32 = 4;
 
-/// Latencies below this are harmless, whatever the peers': flash is faster even at its worst.
+/// Latencies of flash below this are harmless, whatever the peers': flash is faster even at its worst.
 pub const LEAST_FLASH: Duration = Duration::from_millis(2);
 
-/// The same for rotating disks, and for those with an unknown medium: a random access with a short queue takes as long.
+/// Latencies below this are harmless for rotating disks, and for an unknown medium: a random access in a short queue
+/// takes as long.
 pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
 /// The most outstanding I/Os on a disk, including the new one, that count as a short queue: they lengthen an
@@ -56,48 +57,49 @@ const POINTS_ONE_IO: u32 = 3;
 /// Points that make a disk slow, if a long queue does not explain them: three spans, or one I/O of seconds.
 pub const SLOW: u32 = 3;
 
-/// Such points with which it should be removed: a minute of bad spans, or four with an I/O of seconds. With as many
-/// points of any kind it is slow.
+/// Points with which the disk should be removed, if a long queue does not explain them: a minute of bad spans, or
+/// four spans with an I/O of seconds. A disk with as many points of any kind is slow.
 pub const LEAVES: u32 = 12;
 
-/// How long I/Os took.
+/// The latency of I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
     /// The median.
     pub median: Duration,
     /// The mean.
     pub mean: Duration,
-    /// They include long queues, since too few I/Os began in a [`SHORT`] one.
+    /// Whether these I/Os include long queues, because too few began in a [`SHORT`] one.
     pub crowded: bool,
 }
 
 /// The I/O of a disk in the last two spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
-    /// Its medium: peers have the same.
+    /// The disk's medium; its peers have the same.
     pub media: u8,
     /// Whether it is flash, or memory.
     pub flash: bool,
-    /// Its reads, if there were [`SAMPLES`], or any in a [`SHORT`] queue.
+    /// The latency of reads, if there were [`SAMPLES`], or any in a [`SHORT`] queue.
     pub reads: Option<Latency>,
-    /// Its writes, if there were [`SAMPLES`].
+    /// The latency of writes, if there were [`SAMPLES`].
     pub writes: Option<Latency>,
     /// The longest I/O that ended in the last span, or the age of an outstanding one; flushes do not count.
     pub longest: Duration,
-    /// The longest of those that began in a [`SHORT`] queue.
+    /// The longest I/O of those that began in a [`SHORT`] queue.
     pub longest_short: Duration,
 }
 
 /// Why a disk counts as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slowness {
-    /// Its median, when it was last too long.
+    /// The disk's median when it last exceeded the limit.
     pub median: Duration,
-    /// The median of its peers' medians at that time; zero: it had no peers, or was never too long.
+    /// The median of its peers' medians at that time. Zero if it had no peers, or its median never exceeded the
+    /// limit.
     pub peers: Duration,
-    /// Its longest I/O since then.
+    /// The longest I/O since the disk got its first point.
     pub longest: Duration,
-    /// It was slow only with a long queue: perhaps it just has more load than its peers.
+    /// Whether it was slow only with a long queue: it may just have more load than its peers.
     pub crowded: bool,
 }
 
@@ -108,7 +110,7 @@ struct Standing {
     /// The points that a long queue does not explain.
     sure: u32,
     slow: bool,
-    /// Slow because of these points alone.
+    /// Whether the disk is slow because of these points alone.
     surely: bool,
     why: Option<Slowness>,
 }
@@ -129,7 +131,7 @@ pub struct OutlierScores {
 }
 
 impl OutlierScores {
-    /// A span has ended; `looks` has all disks in service.
+    /// Ends a span; `looks` has all disks in service.
     pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
         self.disks.retain(|d, _| looks.contains_key(d));
         let common = |media: u8| {
@@ -197,8 +199,8 @@ struct Compared {
     well: bool,
 }
 
-/// A disk's latency, and the median of its peers': of disks of the same medium, without this one. `None` without
-/// either.
+/// Compares a disk's latency with the median of its peers', which are the other disks of the same medium. Returns
+/// `None` if either is unknown.
 fn compare(
     looks: &BTreeMap<DiskNumber, Look>,
     disk: DiskNumber,
@@ -220,7 +222,7 @@ fn compare(
     Some(Compared { median: latency.median, peers, crowded: latency.crowded, bad, well })
 }
 
-/// Of an even number the higher one, in favour of the disk.
+/// The median; the higher one of two, in favour of the disk.
 fn middle(of: impl Iterator<Item = Duration>) -> Option<Duration> {
     let mut all: Vec<Duration> = of.collect();
     all.sort_unstable();

@@ -1,11 +1,12 @@
 //! The supervision of the disks while there is I/O: finds outliers and disks that do not respond, and handles them.
 //!
-//! One task for a pool. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without I/O.
+//! Each pool has one task. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without
+//! I/O.
 //!
-//! * A disk that is slow according to [`standing`](super::standing) is reported, and owners read other copies if there
-//!   are any, unless a long queue may be the reason. One that should be removed is removed if it may be
+//! * A disk that is slow according to [`standing`](super::standing) is reported, and owners read other copies if
+//!   there are any, unless a long queue may be the reason. If it should be removed, it is removed only if it may be
 //!   [spared](may_spare): it still serves its data, so this is not urgent.
-//! * A disk with an I/O that has not completed at its [deadline](crate::Deadlines::of) is removed if the pool can
+//! * A disk with an I/O beyond its [deadline](crate::Deadlines::of) is removed if the pool can
 //!   [continue](goes_on_without) without it and the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,10 +30,11 @@ pub const HANGS: Duration = Duration::from_secs(10);
 /// How long the driver of a disk that seems to hang may take to report completions that have already happened.
 pub(crate) const NUDGE: Duration = Duration::from_millis(50);
 
-/// If the task itself wakes so much too late, the whole machine was paused, and the ages of I/Os are meaningless.
+/// If the task wakes later than planned by this time, the whole machine was paused, and the ages of I/Os are
+/// meaningless.
 pub(crate) const LATE: Duration = Duration::from_secs(1);
 
-/// The right to run the task; it ends on drop, also if the task was never started.
+/// The right to run the task; it ends on drop, even if the task was never started.
 pub(super) struct Running(pub(super) Arc<Supervision>);
 
 impl Drop for Running {
@@ -67,7 +69,7 @@ pub(super) async fn run(running: Running) {
             span_ends = env.moment().after(SPAN);
             if quiet {
                 drop(running);
-                // An I/O that began meanwhile has not started another task.
+                // An I/O that began meanwhile found the task running, and has not started another one.
                 if !supervision.is_quiet() {
                     supervision.wake();
                 }
@@ -78,7 +80,7 @@ pub(super) async fn run(running: Running) {
 }
 
 impl Supervision {
-    /// Compares the disks; returns whether there was no I/O.
+    /// Ends a span: compares the disks. Returns whether there was no I/O.
     async fn end_span(&self, pool: &Pool, now: Moment, late: bool) -> bool {
         let records = self.in_service(pool);
         let media: BTreeMap<_, _> = pool.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
@@ -113,11 +115,11 @@ impl Supervision {
         self.records().iter().all(|record| record.has_ended() || record.is_idle())
     }
 
-    /// Removes disks with an I/O that hangs, as far as possible: those that hang now together.
+    /// Removes disks with a hanging I/O, as far as possible. Disks that hang now are removed together.
     async fn drop_hung(&self, pool: &Pool) {
         let mut seen = BTreeSet::new();
         loop {
-            // Each removal may take long: the next disks are chosen among those that hang then.
+            // A removal may take long: afterwards the next disks are chosen among those that hang then.
             let new: BTreeSet<_> = self.hung(pool).iter().map(|(record, _)| record.number).collect();
             let new: BTreeSet<_> = new.difference(&seen).copied().collect();
             if new.is_empty() {
@@ -136,7 +138,7 @@ impl Supervision {
         }
     }
 
-    /// The disks in service with an I/O that hangs now, and for how long; the longest first.
+    /// The disks in service with an I/O that hangs now, and for how long, the longest first.
     fn hung(&self, pool: &Pool) -> Vec<(Arc<Record>, Duration)> {
         let now = self.env.moment();
         let records = self.in_service(pool).into_iter();
@@ -159,7 +161,7 @@ impl Supervision {
 async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
     let is_in_service = |record: &Record| pool.read(|s| s.membership(record.number)) == Some(record.of);
     let (members, mut removals) = (pool.members(), Vec::new());
-    // If it is no member any more, it is already being removed.
+    // A disk that is no member any more is already being removed.
     let is_leaving = |record: &Record| members.get(record.number).is_none() || !is_in_service(record);
     let slow: Vec<_> = slow.into_iter().filter(|(record, _)| !is_leaving(record)).collect();
     for member in slow.iter().filter_map(|(record, _)| members.get(record.number)) {
@@ -176,9 +178,9 @@ async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
                     pool.events().leaves_slow(number, why);
                 }
             }
-            // It has returned meanwhile.
+            // The disk has returned meanwhile.
             Ok(()) => {}
-            // It is needed by now, or the pool accepts no changes.
+            // The disk is needed by now, or the pool accepts no changes.
             Err(error) => {
                 tracing::warn!(disk = number.0, %error, "a disk is too slow, but cannot be removed")
             }
@@ -186,8 +188,8 @@ async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
     }
 }
 
-/// Peers have the medium in the pool's metadata, which a command may have set; if it has none, the one that
-/// the system reports.
+/// Sets the medium that determines a disk's peers: the one in the pool's metadata, which a command may have set; if
+/// it has none, the one that the system reports.
 pub(crate) fn with_media(look: Look, media: Media) -> Look {
     match media {
         Media::Unspecified => look,
@@ -195,8 +197,8 @@ pub(crate) fn with_media(look: Look, media: Media) -> Look {
     }
 }
 
-/// Whether the pool can continue without a disk, and without the others of `hung` too: they have no data that
-/// only they have, and there are enough voters.
+/// Whether the pool can continue without a disk, and without the others of `hung`: no data is only on these disks,
+/// and enough voters remain.
 pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
     let answers = |d: DiskNumber| state.is_present(d) && !hung.contains(&d);
     let alone = state.has_alone(disk, |other| other != disk && answers(other));
@@ -204,8 +206,8 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
     !alone && (!state.voters.contains(&disk) || left >= state.quorum_to_continue())
 }
 
-/// Whether a merely slow disk may be removed: the pool continues without it, and then no more disks are
-/// absent than any space promises to survive.
+/// Whether a merely slow disk may be removed: the pool continues without it, and no more disks are absent then than
+/// every space promises to survive.
 pub(crate) fn may_spare(state: &State, disk: DiskNumber) -> bool {
     let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
     let all = state.spaces.values().map(|record| record.promised());

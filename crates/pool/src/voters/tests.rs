@@ -83,7 +83,7 @@ fn a_pool_that_grows_by_enclosures_has_voters_in_each() {
     assert_eq!(apart(&s, |_| false), None);
 }
 
-/// Every pair of subsets of up to seven voters, against the invariants.
+/// Checks the invariants for every pair of subsets of up to seven voters.
 #[test]
 fn no_two_histories() {
     for n in 1..=7_usize {

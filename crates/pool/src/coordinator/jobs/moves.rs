@@ -10,14 +10,14 @@ use crate::jobs::{Evacuated, Job};
 use crate::placement::{reserve, slab_by, sources};
 use crate::{DiskNumber, Pool, RowNumber, SpaceId, State, Usage};
 
-/// Rows with a moving slab at a time, of one job: enough to keep some disks busy while others are flushed.
+/// Rows of one job whose slabs move at a time: enough to keep some disks busy while others are flushed.
 pub(super) const MOVES_AT_ONCE: usize = 64;
 
 /// Regions of one slab that are filled at a time.
 const REGIONS_AT_ONCE: usize = 4;
 
-/// How many slabs each disk reads or writes while a disk is emptied: those whose source copy it has, and those placed
-/// on it. The sources are fixed; for equal total work, disks that read much write little.
+/// The number of slabs that each disk reads or writes while a disk is emptied: slabs whose source copy it has, and
+/// slabs placed on it. The sources are fixed, so to balance the work, disks that read much write little.
 struct Work {
     slabs: Mutex<BTreeMap<DiskNumber, usize>>,
     /// Every disk of the same medium has room for twice its share. Otherwise only free space decides, because the last
@@ -29,8 +29,8 @@ struct Work {
 type Fill = (RowNumber, u8, Option<SlabPlace>);
 
 impl Pool {
-    /// Moves everything on a disk to others: to automatically selected disks and hot spares, including their reserve.
-    /// The disk may be present or absent; data that is only on absent disks stays. Errors: the first; all other slabs
+    /// Moves all slabs of a disk to others (with automatic selection, or hot spares), whose reserve may be used. The
+    /// disk may be present or absent; data that is only on absent disks stays. Errors: the first one; all other slabs
     /// are moved nevertheless.
     pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
@@ -50,8 +50,8 @@ impl Pool {
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
-        // The reason of a data slab if possible: a log may need faster media, so disks suitable for it may not suffice
-        // for data.
+        // Prefers the reason of a data slab: a log may need faster media, so that the disks which suit it may not
+        // suffice for data.
         result.why = stays.into_values().next();
         if let Some(error) = failed {
             return Err(error);
@@ -65,8 +65,8 @@ impl Pool {
         Ok(result)
     }
 
-    /// Continues moves without a job: those from before a restart. Errors: the first; the other moves are continued
-    /// nevertheless.
+    /// Completes moves that no job continues, such as those from before a restart. Errors: the first one; the other
+    /// moves are continued nevertheless.
     pub async fn resume_moves(&self, job: &Job) -> Result<(), SeamError> {
         let moves = self.read(|s| {
             let rows = s.spaces.iter().flat_map(|(space, record)| {
@@ -86,7 +86,7 @@ impl Pool {
         at_once(MOVES_AT_ONCE, each).await.into_iter().collect()
     }
 
-    /// Moves a row's slabs off a disk; returns how many.
+    /// Moves a row's slabs off a disk; returns the number of slabs moved.
     async fn move_off(
         &self,
         from: DiskNumber,
@@ -97,7 +97,7 @@ impl Pool {
     ) -> Result<Result<usize, Stays>, SeamError> {
         let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
         let mut left = None;
-        // In the second attempt, if the chosen disk has no room any more, the owner requests any other.
+        // In the second attempt the owner requests any disk, because the chosen disk may have no room any more.
         for work in [Some(work), None] {
             let fills = match self.read(|s| s.moves_off(from, space, row, work)) {
                 Ok(fills) if fills.is_empty() => return Ok(Ok(0)),
@@ -117,8 +117,8 @@ impl Pool {
         }
     }
 
-    /// Moves slabs of a row, one after the other; returns why one of them stays, preferably one without a target. The
-    /// caller has the row's [`Moving`].
+    /// Moves slabs of a row, one after the other. Returns why one of them stays, if one does, preferably one without
+    /// a target. The caller has the row's [`Moving`].
     pub(super) async fn fill(
         &self,
         space: SpaceId,
@@ -138,7 +138,7 @@ impl Pool {
         Ok((!left.is_empty()).then(|| left.swap_remove(no_place.unwrap_or(0))))
     }
 
-    /// Bytes of a slab of a row; a replica of a log is not copied.
+    /// Bytes to copy for a slab of a row; a replica of a log is not copied.
     fn bytes_of(&self, row: RowNumber) -> u64 {
         if row == RowNumber::LOG { 0 } else { self.read(|s| s.slab_bytes) }
     }
@@ -165,7 +165,8 @@ impl Work {
         Work { slabs: Mutex::new(all), is_ample }
     }
 
-    /// A place for a slab on the suitable disk with the least work; `None` if there is none.
+    /// Chooses a place for a slab on the suitable disk with the least work. Returns `None` if there is none, or if
+    /// only free space decides.
     fn place(&self, state: &State, space: SpaceId, row: RowNumber, index: u8) -> Option<SlabPlace> {
         if !self.is_ample {
             return None;
@@ -179,8 +180,8 @@ impl Work {
 }
 
 impl State {
-    /// The slabs of an order that moves a row off a disk. An existing move in the row is completed first; one to this
-    /// disk is cancelled.
+    /// The slabs of an order that moves a row off a disk. An existing move in the row is completed first, or
+    /// cancelled if its target is this disk.
     fn moves_off(
         &self,
         from: DiskNumber,
@@ -201,7 +202,7 @@ impl State {
         if !here.is_empty() && !self.is_present(from) && self.is_only_copy(from, space, row) {
             return Err(Stays::OnlyCopy(space));
         }
-        // Must not use the target of the move that is completed first.
+        // A place chosen now might be the target of the move that is completed first.
         let work = work.filter(|_| fills.is_empty() && row != RowNumber::LOG);
         let is_done = |index: u8| fills.iter().any(|(_, done, _)| *done == index);
         let to = |index| work.and_then(|work| work.place(self, space, row, index));
@@ -222,7 +223,7 @@ impl State {
     }
 }
 
-/// Interleaves the rows of all spaces, so that several owners work at a time.
+/// Interleaves the rows of all spaces, so that several owners work concurrently.
 fn in_turns(rows: Vec<(SpaceId, RowNumber)>) -> Vec<(SpaceId, RowNumber)> {
     let mut seen: BTreeMap<SpaceId, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, (SpaceId, RowNumber))> = Vec::with_capacity(rows.len());

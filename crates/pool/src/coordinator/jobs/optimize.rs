@@ -13,7 +13,7 @@ use crate::placement::{self, Step};
 use crate::state::SpaceOp;
 use crate::{Op, Pool, RowNumber, SpaceId, State};
 
-/// How often a row's move may be refused before the row is skipped.
+/// The number of refused moves of a row after which the row is skipped.
 const REFUSED_MAX: usize = 8;
 
 /// Skipped rows, each with its space.
@@ -21,15 +21,15 @@ type Skip = BTreeSet<(SpaceId, RowNumber)>;
 
 impl Pool {
     /// Moves slabs until fill levels and fault domains cannot be improved; returns how many were moved. Errors: the
-    /// first; running moves are completed before.
+    /// first one, after running moves are complete.
     pub async fn optimize(&self, job: &Job) -> Result<usize, SeamError> {
         let (slabs, slab_bytes) = self.read(|s| (placement::to_rebalance(s), s.slab_bytes));
         job.expect(slabs as u64 * slab_bytes);
         self.optimize_by(job, placement::rebalance).await
     }
 
-    /// The same with other steps: `next` chooses one for a state that includes the moves in flight, and skips these
-    /// rows.
+    /// [`Pool::optimize`] with other steps: `next` chooses a step for a state that includes the moves in flight, and
+    /// must skip the given rows.
     pub async fn optimize_by(
         &self,
         job: &Job,
@@ -54,7 +54,7 @@ impl Pool {
             match result {
                 Ok(true) => moved += 1,
                 Ok(false) => {
-                    // Mostly a client has allocated the slab or freed the row meanwhile: choose another step.
+                    // Usually a client has allocated the slab or freed the row meanwhile: choose another step.
                     let times = refused.entry(row).or_default();
                     *times += 1;
                     if *times == REFUSED_MAX {
@@ -67,7 +67,7 @@ impl Pool {
         failed.map_or(Ok(moved), Err)
     }
 
-    /// Whether the slab has moved.
+    /// Makes a step; returns whether the slab has moved.
     async fn make(&self, step: Step, job: &Job) -> Result<bool, SeamError> {
         let Step { space, row, index, to } = step;
         let Some(_mine) = self.orders().moving(space, row) else { return Ok(false) };
@@ -81,7 +81,7 @@ impl Pool {
         for step in steps.values() {
             let Step { space, row, to, .. } = *step;
             let index = step.index as u8;
-            // A move that has begun is refused here.
+            // A move that has already begun is refused here.
             let _ = state.apply(&Op::Space { space, op: SpaceOp::BeginMove { row, index, to } });
         }
         state

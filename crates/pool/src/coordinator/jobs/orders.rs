@@ -12,16 +12,16 @@ use pool_seam::{JobId, JobOrder, JobReport, Owner, Progress, SeamError, Turn};
 use crate::jobs::{Asked, Job, Progress as JobProgress};
 use crate::{Pool, RowNumber, SpaceId};
 
-/// Pieces in a turn of an order from another coordinator: its job is unknown.
+/// The pieces in a turn of an order from another coordinator, whose job is unknown.
 const PIECES: u8 = 4;
 
-/// How long a turn waits for the board to change.
+/// The longest time that a turn waits for the board to change.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The delay before an order without a known answer is repeated.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Bits of an order's number below the job's.
+/// The number of bits in an order's number below the job's number.
 const JOB_SHIFT: u32 = 32;
 
 /// See the module.
@@ -35,16 +35,16 @@ pub(crate) struct Orders {
 
 struct Running {
     job: Arc<JobProgress>,
-    /// The largest piece, and how many pieces the owner processes concurrently.
+    /// The largest piece in bytes, and how many pieces the owner processes concurrently.
     piece_bytes: u64,
     most: u8,
-    /// Pieces of the current turn.
+    /// The number of pieces in the current turn.
     outstanding: u8,
     /// The reported progress.
     done: Progress,
 }
 
-/// An order until its end; dropping it before stops it.
+/// A running order; it is stopped if it is dropped before its end.
 pub(super) struct Order {
     orders: Arc<Orders>,
     owner: Arc<dyn Owner>,
@@ -59,7 +59,7 @@ pub(super) struct Moving<'a> {
 }
 
 impl Orders {
-    /// `None`: another order has it.
+    /// Takes the right to order a row's move. Returns `None` if another order has it.
     pub(super) fn moving(&self, space: SpaceId, row: RowNumber) -> Option<Moving<'_>> {
         let is_free = self.moving.lock().insert((space, row));
         is_free.then_some(Moving { orders: self, of: (space, row) })
@@ -79,7 +79,7 @@ impl Orders {
         Order { orders: Arc::clone(self), owner, id, is_running: true }
     }
 
-    /// Processes a report: the outstanding pieces are complete. `None`: there is no such order.
+    /// Processes an owner's report: the outstanding pieces are complete. Returns `None` if there is no such order.
     fn report(&self, id: JobId, done: Progress) -> Option<()> {
         let mut running = self.running.lock();
         let order = running.get_mut(&id)?;
@@ -97,7 +97,7 @@ impl Orders {
             let later = {
                 let mut running = self.running.lock();
                 let workers = running.len();
-                // Its caller was dropped.
+                // The order's caller was dropped.
                 let Some(order) = running.get_mut(&id) else { return Turn::Stop };
                 match order.job.pieces(order.piece_bytes, order.most, workers) {
                     Asked::Stop => return Turn::Stop,
@@ -124,7 +124,7 @@ impl Running {
 }
 
 impl Order {
-    /// Waits for its end.
+    /// Sends the order and waits for its end.
     pub(super) async fn run(&mut self, env: &Env, order: JobOrder) -> Result<JobReport, SeamError> {
         let result = loop {
             match self.owner.run(self.id, order.clone()).wait().await {

@@ -10,8 +10,8 @@ use crate::{DiskNumber, Pool, RowNumber, SpaceId, State};
 const REGIONS_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Disks in service with stale copies. Without slabs that are being moved, which belong to the job that moves them,
-    /// and replicas of logs, which their owners repair.
+    /// Disks in service with stale copies. Slabs that are being moved do not count, because the job that moves them
+    /// fills them; neither do replicas of logs, which their owners repair.
     pub fn behind(&self) -> Vec<DiskNumber> {
         self.read(|s| {
             let disks = s.disks.keys().filter(|disk| s.is_present(**disk));
@@ -19,8 +19,8 @@ impl Pool {
         })
     }
 
-    /// Fills the stale regions of a disk, as far as present disks have the data. Errors: the first; the other spaces
-    /// are processed nevertheless.
+    /// Fills the stale regions of a disk, as far as present disks have the data. Errors: the first one; the other
+    /// spaces are processed nevertheless.
     pub async fn resync(&self, disk: DiskNumber, job: &Job) -> Result<(), SeamError> {
         let (region_bytes, _) = self.regions();
         let spaces = self.read(|s| {

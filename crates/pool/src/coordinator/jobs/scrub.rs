@@ -10,8 +10,8 @@ use crate::state::SpaceOp;
 use crate::{Op, Pool, SpaceId};
 
 impl Pool {
-    /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last row,
-    /// unless `anew` is set. Returns whether it reached the end. `repair`: it was requested by command. Errors: the
+    /// Reads every copy of a space's rows, and repairs damage. After a stop or a restart it continues at its last
+    /// row, unless `anew` is set. Returns whether it reached the end. `repair`: a command requested it. Errors: the
     /// space is not open, or the metadata accepts no changes.
     pub async fn scrub(
         &self,
@@ -47,7 +47,7 @@ impl Pool {
         Ok(true)
     }
 
-    /// Starts the interval until the next scrub, if it is not running yet. Errors: when the metadata accepts no
+    /// Starts the interval until the next scrub, unless it is running already. Errors: the metadata accepts no
     /// changes.
     pub async fn await_scrub(&self, space: SpaceId) -> Result<(), SeamError> {
         let record = self.scrub_record(space)?;
@@ -66,7 +66,7 @@ impl Pool {
         self.metadata().commit(vec![op]).await.map_err(seam_error)
     }
 
-    /// Bytes of groups, as owners count them, in the rows before this one and from it on.
+    /// The bytes of the rows before this one, and of the rows from it on, in groups as owners count them.
     fn to_scrub(&self, space: SpaceId, next: RowNumber) -> (u64, u64) {
         self.read(|s| {
             let Some(record) = s.spaces.get(&space) else { return (0, 0) };

@@ -20,7 +20,7 @@ fn hex(frame: &[u8]) -> String {
     lines.map(|l| l.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
 }
 
-/// The opening, three disks and the voters.
+/// The operations that open a pool with three disks and the voters.
 fn disks() -> Vec<Op> {
     let record = |n: u16| DiskRecord {
         id: DiskId([n as u8; 16]),

@@ -13,7 +13,7 @@ use crate::{FaultDomains, LossRecord, Op, PoolId, Resiliency, SlabPlace, SpaceOp
 const SLAB: u64 = 8 << 20;
 const MIRROR: Resiliency = Resiliency::Mirror { copies: 2 };
 
-/// A pool of disks of 8 slabs, each in the enclosure that is named.
+/// A pool of disks of 8 slabs, each in the named enclosure.
 fn pool(enclosures: &[&str]) -> State {
     let mut s = State::new(PoolId([1; 16]), "tank".to_owned(), SLAB);
     for (n, enclosure) in enclosures.iter().enumerate() {
@@ -75,7 +75,7 @@ fn job(kind: Kind, subject: Subject, why: Option<Why>) -> JobState {
     JobState { id: JobId(1), kind, subject, elapsed, done: 1, total: 2, rate: 1, eta, why }
 }
 
-/// Each fault in a line: severity, place and kind, with those that follow from it in brackets.
+/// Formats each fault as a line: severity, place and kind, with its consequences in brackets.
 fn lines(faults: &[Fault]) -> Vec<String> {
     let line = |f: &Fault| {
         let kind = format!("{:?}", f.kind);
@@ -138,7 +138,7 @@ fn an_enclosure_away_is_one_fault() {
     lose(&mut s, 1, Absence::Gone);
     let all = "5 enclosure a DomainAway [5 disk 0 Absent; 5 disk 1 Absent; 5 space 0 Redundancy]";
     assert_eq!(told(&now(&s)), [all]);
-    // One of its disks was absent before, for any reason; disks that all failed are not counted as absent with their
+    // One of the disks was absent earlier, for any reason. Disks that failed one by one do not count as an absent
     // enclosure.
     for (before, after, is_one) in [
         (Absence::WriteFailed, Absence::Gone, true),
@@ -183,7 +183,7 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     snapshot.jobs = vec![resync(Some(Why::Paused))];
     let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(Why::Paused) };
     assert_eq!(super::faults(&snapshot)[0].kind, kind);
-    // Its stale data is on an absent disk: that is the cause.
+    // The current data is on an absent disk: that is the cause.
     let mut s = pool(&["", "", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     s.miss(vm, RowNumber(0), 1, 6).expect("missed");
@@ -255,7 +255,7 @@ fn what_is_lost_is_told_of_its_space() {
         let record = LossRecord { units, at: at.iter().copied().collect() };
         s.apply(&Op::Space { space: SpaceId(0), op: SpaceOp::Lost { record } }).expect("it may be lost");
         let mut snapshot = now(&s);
-        // Reading them again adds nothing.
+        // A further read of the same units adds nothing.
         snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
         let faults = super::faults(&snapshot);
         (lines(&faults), faults.first().map(|fault| fault.kind.clone()))
@@ -298,12 +298,12 @@ fn a_thin_pool_that_fills_up() {
     assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY });
     (6..8).for_each(|row| add(&mut s, row));
     assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
-    // A space that cannot grow any more needs no room.
+    // A space that is fully allocated needs no room.
     s.apply(&Op::Space { space: vm, op: SpaceOp::SetSize { size: 8 * SLAB } }).expect("smaller");
     assert_eq!(told(&now(&s)), [""; 0]);
 }
 
-/// Absent disks get slabs if too few are present: a write would do the same.
+/// If too few disks are present, absent disks get slabs, as for a write.
 #[test]
 fn a_disk_away_takes_no_room() {
     let parity = Resiliency::Parity { parity: 1 };
@@ -319,7 +319,7 @@ fn a_disk_away_takes_no_room() {
         });
         lose(&mut s, 0, Absence::Gone);
         assert!(told(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", told(&now(&s)));
-        // And the pool is full when a write finds no place.
+        // The pool is full if a write finds no place, too.
         let mut row = 0;
         while may_grow(&s, vm) {
             let slabs = crate::placement::row(&s, vm, |_| true).expect("a place");
@@ -374,14 +374,14 @@ fn what_a_class_cannot_rebuild() {
     let round: [&[u16]; 3] = [&[0, 1], &[1, 2], &[0, 2]];
     let mut s = with_ssds(&[2, 2, 2, 1, 1], &round.repeat(3));
     let media = MediaClass::of([Media::Ssd]);
-    // The HDDs are empty, and of no use.
+    // The empty HDDs do not help.
     let faults = super::faults(&now(&s));
     let kind = FaultKind::NoReserve { needed: 6 * SLAB, free: 4 * SLAB, media };
     assert!(faults.iter().any(|f| f.kind == kind), "{faults:?}");
     lose(&mut s, 1, Absence::Gone);
     let faults = super::faults(&now(&s));
     assert!(faults[0].consequences.iter().any(|f| f.kind == kind), "{faults:?}");
-    // A space that may use any medium occupies space there, and needs no reserve there.
+    // A space for any medium uses slabs there, but needs no reserve there.
     let kind = FaultKind::NoReserve { needed: 6 * SLAB, free: 3 * SLAB, media };
     space(&mut s, "any", MIRROR, 3 * SLAB, &[&[0, 3]]);
     let faults = super::faults(&now(&s));
@@ -405,7 +405,7 @@ fn what_can_be_lost_by_domain() {
     use super::super::{CanLose, Limit, can_lose};
     let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
     let metadata = can_lose(&s, &BTreeSet::new());
-    // Five voters, of which three must stay: two disks, or one enclosure.
+    // Three of five voters must remain: two disks may be lost, or one enclosure.
     assert_eq!(metadata, CanLose { disks: 2, limit: Limit::Metadata, domains: vec![(Level::Enclosure, 1)] });
     let three = Resiliency::Mirror { copies: 3 };
     space(&mut s, "three", three, SLAB, &[&[0, 2, 4]]);
@@ -413,7 +413,7 @@ fn what_can_be_lost_by_domain() {
         (can_lose(&s, &BTreeSet::new()).disks, can_lose(&s, &BTreeSet::new()).domains),
         (2, vec![(Level::Enclosure, 1)])
     );
-    // Both copies in one enclosure: a disk may go, an enclosure may not.
+    // Both copies are in one enclosure: a disk may be lost, but not the enclosure.
     space(&mut s, "near", MIRROR, SLAB, &[&[0, 1]]);
     assert_eq!(
         (can_lose(&s, &BTreeSet::new()).disks, can_lose(&s, &BTreeSet::new()).domains),
@@ -422,8 +422,8 @@ fn what_can_be_lost_by_domain() {
     assert_eq!(can_lose(&pool(&["", "", ""]), &BTreeSet::new()).domains, []);
 }
 
-/// The formula agrees with the definition by domain too: every set of that many domains may be lost, and some set of
-/// one more may not.
+/// The formula for domains agrees with the definition: any set of that many domains may be lost, but some larger set
+/// may not.
 #[test]
 fn what_can_be_lost_by_domain_is_exact() {
     use super::super::can_lose;

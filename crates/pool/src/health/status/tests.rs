@@ -105,7 +105,7 @@ fn a_disk_in_trouble_says_so_while_it_takes_part() {
     assert_eq!(all(&troubled), (vec!["IO error", "Abnormal latency"], degraded));
 }
 
-/// A crash has left a row without its first blocks: it holds nothing that could be lost.
+/// A crash has left a row without its first blocks: the row is empty, so no disk is needed for it.
 #[test]
 fn a_new_row_needs_no_disk() {
     let mut s = state(&[8; 5]);
@@ -124,11 +124,11 @@ fn who_may_leave() {
     let may = |s: &State| (0..4).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
     assert_eq!(may(&s), [true; 4]);
     lose(&mut s, 1);
-    // Disk 0 has the only copy, disk 1 is absent; of the three voters left two must stay.
+    // Disk 0 has the only copy, and disk 1 is absent. Of the three remaining voters two must remain.
     assert_eq!(may(&s), [false, false, true, true]);
     space(&mut s, "scratch", Resiliency::Simple, 1, &[&[2]]);
     assert_eq!(may(&s), [false, false, false, true]);
-    // A space that lacks a row keeps the rest of its data, and the only replica of its log.
+    // A space without one of its rows needs the disks of its other rows, and the only replica of its log.
     let mut s = state(&[8; 9]);
     let vm = space(&mut s, "vm", MIRROR, 1, &[&[0, 1], &[2, 3]]);
     let log = [4, 5].map(|d| SlabPlace { disk: DiskNumber(d), slab: 7 }).to_vec();
@@ -156,7 +156,7 @@ fn the_weakest_space_decides() {
         can_lose(&s, &BTreeSet::new()),
         CanLose { disks: 1, limit: Limit::Space("two".to_owned()), domains: Vec::new() }
     );
-    // A space to which nothing was written has nothing to lose.
+    // A space without any written row needs no disk.
     let scratch = space(&mut s, "scratch", Resiliency::Simple, 2, &[]);
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 1);
     s.apply(&Op::Space { space: scratch, op: SpaceOp::Destroy }).expect("gone");
@@ -170,7 +170,7 @@ fn the_weakest_space_decides() {
     assert_eq!(of_pool(&s, &Troubled::default(), false, false).health, "Unhealthy");
 }
 
-/// The formula against the definition: every set of that many disks may be lost, and some set of one more may not.
+/// The formula agrees with the definition: any set of that many disks may be lost, but some larger set may not.
 #[test]
 fn what_can_be_lost_is_exact() {
     let mut s = state(&[8; 5]);
@@ -206,7 +206,7 @@ fn what_local_reconstruction_can_lose() {
         (&[0, 1, 4], 0, "No redundancy"),
     ] {
         let mut s = state(&[8; 12]);
-        // The metadata survives more than the space.
+        // The metadata survives more failures than the space.
         s.apply(&Op::Voters { voters: (7..12).map(DiskNumber).collect() }).expect("voters");
         let l = space(&mut s, "l", resiliency, 4, &[&[0, 1, 2, 3, 4, 5, 6]]);
         lost.iter().for_each(|d| lose(&mut s, *d));
@@ -228,7 +228,7 @@ fn rows_fit_as_placement_finds_them() {
             s.apply(&Op::Space { space: id, op }).expect("larger");
             let record = SpaceRecord::clone(&s.spaces[&id]);
             let (fit, with_log) = (rows_to_grow(&s, id), rows_that_fit(&s, &record));
-            // Of a class, on its disks only; a disk of unknown medium is in no class.
+            // For a media class only its disks count; a disk of unknown medium is in no class.
             let class = SpaceRecord { media: MediaClass::of([Media::Nvme]), ..record.clone() };
             assert_eq!(rows_that_fit(&s, &class), 0);
             let mut mixed = state(&[slabs.clone(), vec![50, 50, 50]].concat());

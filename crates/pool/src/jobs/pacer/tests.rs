@@ -9,13 +9,13 @@ fn pacing() -> Pacing {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The time that a test begins at. All that follows is added to it.
+/// The time at which a test begins; other times are relative to it.
 fn start() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
-/// Simulates clients with this latency, independent of the jobs, for `lasts`; pieces take no time. Returns how many
-/// pieces began.
+/// Simulates clients with this latency, independent of the jobs, for `lasts`; pieces take no time. Returns the number
+/// of pieces that began.
 fn run(pacer: &mut Pacer, from: Instant, lasts: Duration, latency: Option<Duration>) -> u64 {
     let (mut now, mut pieces) = (from, 0);
     while now < from + lasts {
@@ -61,7 +61,7 @@ fn without_clients_all_pieces_at_a_time_soon() {
     }
     assert_eq!(pacer.under_way, 16);
     assert_eq!(pacer.load(), Load::default());
-    // The seventeenth waits for an end, not for a time that has passed.
+    // The seventeenth piece waits for the end of another one, not until a time that has passed.
     assert!(matches!(pacer.ask(PIECE_BYTES, now), Answer::Wait(at) if at > now));
     pacer.pieces_end(1, 0);
     assert_eq!(pacer.ask(PIECE_BYTES, now), Answer::Go);
@@ -135,7 +135,7 @@ fn step_of() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Invariants 1 to 3, and no answer with a time to wait for that has passed.
+    /// Invariants 1 to 3, and never an answer with a time that has passed.
     #[test]
     fn whatever_happens(steps in prop::collection::vec(step_of(), 1..400), at_once in 1..20_usize, minimum in 1..(64_u64 << 20)) {
         let pacing = Pacing { at_once, minimum, ..Pacing::default() };

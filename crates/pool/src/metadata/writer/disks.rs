@@ -1,4 +1,4 @@
-//! Joining disks, disks removed for good, and the choice of voters. Disks that are removed from service are in
+//! Joining disks, permanently removed disks, and the choice of voters. Disks that are removed from service are in
 //! `leaving.rs`.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ impl Writer {
     ) -> Result<(), CommitError> {
         let disk = member.number;
         self.unfit.remove(&disk);
-        // Before the state declares it present: a write that uses this state must find the member.
+        // Added before the state declares the disk present: a write with that state must find the member.
         self.shared.add_member(member);
         if let Err(e) = self.commit(ops).await {
             self.shared.remove_member(disk);
@@ -33,9 +33,9 @@ impl Writer {
         self.rechoose().await
     }
 
-    /// Another disk becomes a voter first, if there is one, so that a crash in between leaves as many voters as before.
-    /// The disk stops being a voter in the record of its removal, relative to the set in force then: a voter that was
-    /// dropped since the caller's check stays dropped.
+    /// Before the removal another disk becomes a voter, if there is one, so that a crash in between leaves as many
+    /// voters as before. The record of the removal also removes the disk from the voters in force at that time: a
+    /// voter that was dropped since the caller's check stays dropped.
     pub(in crate::metadata) async fn remove(&mut self, disk: DiskNumber) -> Result<(), CommitError> {
         let removal = |voters: &BTreeSet<DiskNumber>| {
             let mut voters = voters.clone();
@@ -51,8 +51,8 @@ impl Writer {
         self.commit(removal(&self.shadow.voters)).await
     }
 
-    /// Chooses up to five voters on as many fault domains as possible. A new voter has a claim and a checkpoint before
-    /// it counts.
+    /// Chooses up to five voters in as many fault domains as possible. A new voter has a claim and a checkpoint
+    /// before it counts.
     pub(in crate::metadata) async fn rechoose(&mut self) -> Result<(), CommitError> {
         self.running()?;
         self.fill_up(None).await?;
@@ -61,7 +61,7 @@ impl Writer {
         while let Some((out, new)) = voters::apart(&self.shadow, &fits) {
             self.let_vote(&members, vec![new]).await?;
             if !self.shadow.voters.contains(&new) || !self.shadow.voters.contains(&out) {
-                // It failed: the remaining disks are tried when a disk joins, or at the next opening.
+                // The disk failed: the other disks are tried when a disk joins, or at the next opening.
                 break;
             }
             let voters = self.shadow.voters.iter().copied().filter(|v| *v != out).collect();
@@ -70,7 +70,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds voters until there are enough, not counting `leaving`; returns whether it added any.
+    /// Adds voters until there are enough, not counting `leaving`. Returns whether it added any.
     async fn fill_up(&mut self, leaving: Option<DiskNumber>) -> Result<bool, CommitError> {
         let members = Arc::clone(&self.shared.members.read());
         let fits = self.fits(&members);
@@ -91,8 +91,8 @@ impl Writer {
         move |disk| !unfit.contains(&disk) && members.get(disk).is_some_and(|m| Voter::room(m) > needed)
     }
 
-    /// Makes disks voters. Each gets a checkpoint and, from the authority, a claim before it counts; a disk that fails
-    /// is removed.
+    /// Makes disks voters. Each one gets a checkpoint, and a claim from the authority, before it counts. A disk that
+    /// fails is removed.
     async fn let_vote(&mut self, members: &Members, joining: Vec<DiskNumber>) -> Result<(), CommitError> {
         let mut failed = Vec::new();
         for disk in joining {
@@ -109,7 +109,7 @@ impl Writer {
             self.commit(vec![Op::Voters { voters }]).await?;
         }
         for (disk, error) in failed {
-            // Not `leave`, which would choose voters again.
+            // Does not call `leave`, which would choose voters again.
             if self.shadow.is_present(disk) {
                 self.configs.push(self.config());
                 let ops = self.dropping(disk, &error)?;
@@ -119,12 +119,12 @@ impl Writer {
         Ok(())
     }
 
-    /// The operations for a disk whose metadata could not be written, applied to the shadow: it is removed from
-    /// service. A disk with the only current copy of some data stays in service, but is no voter. So does one with
-    /// slabs of spaces, whose owners would have to be asked first; their I/O shows whether the disk works.
+    /// The operations for a disk whose metadata could not be written, applied to the shadow: the disk is removed from
+    /// service. If it has the only current copy of some data, it stays in service, but is no voter. So does a disk
+    /// with slabs of spaces, whose owners would have to be asked first; their I/O shows whether the disk works.
     pub(super) fn dropping(&mut self, disk: DiskNumber, error: &DiskError) -> Result<Vec<Op>, CommitError> {
         if !self.shadow.disks.contains_key(&disk) {
-            // It failed in the record that removes it.
+            // The disk failed in the record that removes it.
             return Ok(Vec::new());
         }
         let fenced = matches!(error, DiskError::Fenced { .. });
@@ -142,7 +142,7 @@ impl Writer {
         Ok(vec![op])
     }
 
-    /// Invariant 2.
+    /// Checks invariant 2.
     pub(super) fn enough_left(&self) -> Result<(), CommitError> {
         for (set, needed) in &self.configs {
             let left = set.iter().filter(|d| self.voters.contains_key(d)).count();

@@ -10,17 +10,18 @@ use crate::metadata::store::{CommitError, Done, Suspension};
 use crate::state::Answers;
 use crate::{Absence, DiskNumber, Op};
 
-/// A disk to remove from service, and what the owners of its spaces answered in this membership.
+/// A disk to remove from service, and the answers of its spaces' owners, with the membership they refer to.
 pub(in crate::metadata) struct Leaver {
     pub(in crate::metadata) removal: Removal,
     pub(in crate::metadata) answers: Option<(Membership, Answers)>,
 }
 
 impl Writer {
-    /// Removes disks from service, each with a result of its own. A removed voter does not count among the remaining
-    /// ones. [`CommitError::Needed`]: the disk stays, and nothing has changed.
+    /// Removes disks from service; each has its own result. A removed voter does not count among the remaining ones.
+    /// [`CommitError::Needed`]: the disk stays, and nothing has changed.
     ///
-    /// Those that may be absent at the same time share a record; the others follow, as if they had failed later.
+    /// Disks that may be absent at the same time share a record. The others follow in later records, as if they had
+    /// failed later.
     pub(in crate::metadata) async fn leave(&mut self, mut leavers: Vec<(Leaver, Done)>) {
         while !leavers.is_empty() {
             let owned = self.owned().await;
@@ -33,7 +34,7 @@ impl Writer {
                         leaving.push(leaver);
                         done.push(result);
                     }
-                    // Alone it may be another case.
+                    // The disk may be removable in a later record.
                     Ok(false) | Err(CommitError::Needed(_)) if !disks.is_empty() => {
                         later.push((leaver, result));
                     }
@@ -52,7 +53,8 @@ impl Writer {
         }
     }
 
-    /// Whether a disk is to be removed from service together with the disks in `with`; false: it is no longer in service.
+    /// Whether a disk may be removed from service together with the disks in `with`. `false`: it is no longer in
+    /// service.
     fn may_leave(&self, removal: &Removal, with: &BTreeSet<DiskNumber>) -> Result<bool, CommitError> {
         let Removal { disk, life, reason } = removal;
         let over = life.is_over(self.shared.members.read().get(*disk));
@@ -63,22 +65,22 @@ impl Writer {
         let needs = || self.shadow.has_alone(*disk, |other| stays(other) && self.shadow.is_present(other));
         let too_few = self.shadow.voters.iter().filter(|v| stays(**v)).count() < self.config().1;
         let is_needed = match reason {
-            // The disk has not failed: check again, as the decision used the acknowledged state, which may be older
-            // than the shadow.
+            // The disk has not failed. The decision used the acknowledged state, which may be older than the shadow,
+            // so it is checked again.
             Absence::Asked | Absence::Slow => too_few || needs(),
-            // Its only copies may still be readable, and each failed write is reported to its caller.
+            // The disk's only copies may still be readable, and each failed write is reported to its caller.
             Absence::WriteFailed | Absence::FlushFailed => needs(),
-            // Likewise after a failed I/O; a more specific reason is kept.
+            // The same applies to a failed I/O or check, which refers to a specific membership.
             Absence::Gone => matches!(life, Life::Of(_)) && needs(),
             _ => false,
         };
-        // Without these voters the pool would stop, while it may choose others after each.
+        // Without all these voters the pool would stop; after each single removal it can choose another voter.
         let is_too_much = !with.is_empty() && too_few && self.shadow.voters.contains(disk);
         if is_needed || is_too_much { Err(CommitError::Needed(*disk)) } else { Ok(true) }
     }
 
-    /// Removes disks in one record, after a record for each further voter among them (invariant 5). No record waits for
-    /// one of them.
+    /// Removes disks in one record, after one record for each further voter among them (invariant 5). No record waits
+    /// for any of these disks.
     async fn leave_together(&mut self, leavers: Vec<Leaver>) -> Result<(), CommitError> {
         let disks = leavers.iter().map(|leaver| leaver.removal.disk);
         disks.clone().for_each(|disk| self.shared.remove_member(disk));
@@ -95,7 +97,7 @@ impl Writer {
         }
         let mut ops = Vec::new();
         for Leaver { removal: Removal { disk, reason, .. }, answers } in leavers {
-            // Answers for another membership are invalid.
+            // Answers that refer to another membership are invalid.
             let of = self.shadow.membership(disk);
             let answers = answers.filter(|(asked, _)| Some(*asked) == of).map(|(_, answers)| answers);
             ops.extend(self.leaving(disk, reason, &answers.unwrap_or_default())?);

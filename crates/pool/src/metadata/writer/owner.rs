@@ -26,7 +26,7 @@ impl Writer {
         given_up.map(drop).map_err(|_| CommitError::Suspended(Suspension::Exported))
     }
 
-    /// Updates the authority before a record that changes the voters or the absent disks; returns a voter that could
+    /// Updates the authority before a record that changes the voters or the absent disks. Returns a voter that could
     /// not store its claim. Blocks while the authority does not respond.
     pub(super) async fn agree(&mut self) -> Result<Option<(DiskNumber, DiskError)>, CommitError> {
         let absent = self.shadow.disks.keys().copied().filter(|d| !self.shadow.is_present(*d)).collect();
@@ -59,7 +59,7 @@ impl Writer {
         (value.epoch, value.incarnation) == (self.agreed.epoch, self.agreed.incarnation)
     }
 
-    /// Invariant 0. If too many voters fail to confirm the owner, they are handled as failed voters.
+    /// Checks invariant 0. If too many voters do not confirm the owner, these are handled as failed voters.
     pub(in crate::metadata) async fn owned(&mut self) -> Result<(), CommitError> {
         self.running()?;
         if self.shared.tenure.holds() {
@@ -87,8 +87,8 @@ impl Writer {
         Err(why.into())
     }
 
-    /// The same in the middle of a long commit. Its operations are in the shadow with a sequence number, so a temporary
-    /// error would leave the shadow ahead of the state: so this waits until the pool's owner is known.
+    /// [`Writer::owned`] in the middle of a long commit, whose operations are in the shadow with a sequence number. A
+    /// temporary error would leave the shadow ahead of the state, so this waits until the pool's owner is known.
     pub(super) async fn regain(&mut self) -> Result<(), CommitError> {
         while self.owned().await.is_err() {
             self.running()?;

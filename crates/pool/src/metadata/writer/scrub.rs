@@ -8,9 +8,9 @@ use crate::CommitError;
 use crate::authority::CasError;
 
 impl Writer {
-    /// Reads claims, checkpoints and journals of all voters, and rewrites damaged ones (claims through the authority);
-    /// returns the number of damaged places of each disk. A disk that does not respond is skipped; its I/O error is
-    /// handled elsewhere.
+    /// Reads back claims, checkpoints and journals of all voters, and rewrites damaged ones (claims through the
+    /// authority). Returns the number of damaged places by disk. A disk that does not respond is skipped; its I/O
+    /// error is handled elsewhere.
     pub(in crate::metadata) async fn scrub(&mut self) -> Result<BTreeMap<DiskNumber, u64>, CommitError> {
         self.running()?;
         let mut found = match self.authority.repair().await {
@@ -32,7 +32,7 @@ impl Writer {
             }
         }
         if !found.is_empty() {
-            // Twice, as there are two checkpoint slots, written in turn. A checkpoint also empties the journal.
+            // Twice, because the two checkpoint slots are written in turn. A checkpoint also empties the journal.
             for _ in 0..2 {
                 self.checkpoint().await;
                 self.running()?;

@@ -8,21 +8,21 @@ use crate::metadata::{History, Point};
 use crate::pool::plan::{Freshness, Shown, continued_alone, freshness};
 use crate::{DiskNumber, State};
 
-/// The combined metadata of all disks.
+/// The result of comparing the metadata of all disks.
 pub(super) struct Verdict<'a> {
     pub(super) newest: &'a History,
-    /// The present disks among the voters.
+    /// The voters that are present and current.
     pub(super) seen: BTreeSet<DiskNumber>,
-    /// The voters, and how many of them must be present.
+    /// The voters, and how many of them must be seen.
     voters: BTreeSet<DiskNumber>,
     needed: usize,
     pub(super) shown: BTreeMap<DiskNumber, Shown>,
 }
 
-/// Computes the newest state, and the disks that count for it. `register` has the voters if the authority is not on the
-/// disks; one of them is enough then. `is_written`: the previous owner may have written records while the disks were
-/// read. A disk that was read early lacks these, and seems stale. It counts nevertheless if its records are of the
-/// newest epoch; `Pool::open` evaluates the disks again when that owner's lease has ended.
+/// Computes the newest state, and the voters that are current. `register` has the voters if the authority is not on
+/// the disks; one of them is enough then. `is_written`: the previous owner may have written records while the disks
+/// were read, so a disk that was read early may lack records and seem stale. It counts nevertheless if its records
+/// are of the newest epoch; `Pool::open` reads the disks again after that owner's lease has ended.
 pub(super) fn judge<'a>(
     found: &'a Candidates,
     register: Option<&BTreeSet<DiskNumber>>,
@@ -58,7 +58,7 @@ pub(super) fn judge<'a>(
         }
         shown.insert(number, label);
     }
-    // If no other disk is present, stale data is better than none, for callers that accept the loss.
+    // If no other voter is present, stale data is better than none, for callers that accept the loss.
     if seen.is_empty() && options.accept_loss {
         seen = old;
     }
@@ -74,22 +74,22 @@ pub(super) fn judge<'a>(
     Ok(Verdict { newest, seen, voters, needed, shown })
 }
 
-/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter, and a later voter gets
-/// a newer label. So a voter whose history ends before its label has lost that checkpoint, and has only the previous
-/// one: intact, but stale.
+/// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter; a later voter gets a
+/// newer label. So a voter whose history ends before its label has lost that checkpoint: its older checkpoint is
+/// intact, but stale.
 fn is_before(point: &Point, label: &Label) -> bool {
     point.epoch < label.epoch
 }
 
-/// A record is written when the one before is durable on every voter, or the voter without it has been dropped. So a
-/// voter lacks at most the last record.
+/// A record is written when the previous record is durable on every voter, or a voter without it has been dropped. So
+/// a current voter lacks at most the last record.
 fn is_behind(point: &Point, newest: &Point) -> bool {
     point.epoch == newest.epoch
         && point.incarnation == newest.incarnation
         && point.sequence + 1 < newest.sequence
 }
 
-/// Rule 3. `Ok(true)`: not enough, and the loss is accepted.
+/// Rule 3. `Ok(true)`: too few voters are seen, and the loss is accepted.
 pub(super) fn enough(
     verdict: &Verdict<'_>,
     found: &Candidates,
@@ -105,7 +105,7 @@ pub(super) fn enough(
         return Ok(true);
     }
     if let Some(ignored) = found.shortened.first() {
-        // It is the missing disk.
+        // The shortened disk is the missing one.
         return Err(shrunk(ignored));
     }
     let name = |d: &DiskNumber| {

@@ -74,7 +74,7 @@ enum Damaged {
     Checkpoint,
 }
 
-/// With a damaged place to repair, a scrub once wrote its claim and its checkpoints over those of the process that had taken
+/// A scrub with a damaged place to repair once overwrote the claim and the checkpoints of the process that had taken
 /// the pool.
 #[tokio::test(start_paused = true)]
 async fn a_scrub_after_a_forced_import_suspends() {
@@ -83,7 +83,7 @@ async fn a_scrub_after_a_forced_import_suspends() {
         let first = s.create().await;
         let second = s.open(by_b).await.unwrap();
         let areas = first.members().get(DiskNumber(1)).unwrap().areas;
-        // A place that the second owner did not write.
+        // Damages a place that the second owner did not write.
         let place = match damaged {
             Some(Damaged::Claim) => Some(areas.claim_place(1)),
             Some(Damaged::Checkpoint) => Some(areas.checkpoint_0),
@@ -104,7 +104,7 @@ async fn a_scrub_after_a_forced_import_suspends() {
         for claim in s.claims(&second).await {
             assert_eq!(claim.map(|c| (c.epoch, c.by)), Some((second.epoch(), host("b"))));
         }
-        // The new owner repairs its damage itself.
+        // The new owner repairs the damage itself.
         let found = second.scrub_metadata().await.unwrap();
         assert_eq!(found.is_empty(), damaged.is_none(), "{found:?}");
     }
@@ -117,7 +117,7 @@ async fn of_two_disks_one_dies() {
         let external = register.is_some();
         let s = Shared::new(2, register.clone());
         let pool = s.create().await;
-        // While it runs: the failed voter is dropped, and the pool continues.
+        // While the pool runs: the failed voter is dropped, and the pool continues.
         s.machine.pull(SlotId(1), PowerCut::KeepAll);
         pool.rename("lake").await.unwrap();
         pool.read(|s| {
@@ -129,11 +129,12 @@ async fn of_two_disks_one_dies() {
             assert_eq!((value.voters, value.absent), ([DiskNumber(0)].into(), [DiskNumber(1)].into()));
         }
         drop(pool);
-        // A restart with the survivor opens.
+        // After a restart the pool opens with the surviving disk.
         let pool = s.open(|_| {}).await.unwrap();
         assert_eq!(pool.read(|s| s.name.clone()), "lake");
         drop(pool);
-        // With the failed disk only: by the labels alone it might be the newer one; the register names the survivor.
+        // With the failed disk only: its labels alone do not show that it is older, but the register names the
+        // survivor.
         s.machine.pull(SlotId(0), PowerCut::KeepAll);
         s.machine.plug(SlotId(1));
         let refused = s.open(|_| {}).await.map(drop).unwrap_err();
@@ -149,7 +150,7 @@ async fn of_two_disks_one_dies() {
     }
 }
 
-/// The last row: both halves separated, each on a machine that sees one disk.
+/// The last row of the table: the halves are separated, each on a machine that sees one disk.
 #[tokio::test(start_paused = true)]
 async fn of_two_halves_the_first_that_the_register_takes_opens() {
     for register in [None, Some(Register::default())] {
@@ -172,7 +173,7 @@ async fn of_two_halves_the_first_that_the_register_takes_opens() {
                 assert!(matches!(b, OpenError::Raced { .. } | OpenError::Held { .. }), "{b}");
                 assert_eq!(a.read(|s| s.voters.clone()), [DiskNumber(0)].into());
                 a.rename("lake").await.unwrap();
-                // Nor later, by force, as long as its half is the newer one.
+                // A later opening by force fails too, as long as the other half is the newer one.
                 let late = OpenOptions { force: true, ..OpenOptions::new(host("b")) };
                 let disks = [s.disks().swap_remove(1)];
                 let authority = s.authority().map(|a| a as Arc<dyn PoolAuthority>);
@@ -224,14 +225,15 @@ async fn a_register_refuses_the_owner_before() {
     let claimed = Suspension::Claimed { by: host("b") };
     assert_eq!(first.rename("mine").await, Err(CommitError::Suspended(claimed)));
     second.rename("lake").await.unwrap();
-    // By compare-and-set alone, without a lease in between.
+    // The compare-and-set alone refuses, without a check of the lease.
     let authority = s.authority().unwrap();
     let (revision, now) = authority.read().await.unwrap();
     let stale = authority.compare_and_set(Revision(1), AuthorityValue::default()).await;
     assert_eq!(stale, Err(CasError::Conflict(revision, Box::new(now))));
 }
 
-/// Openings that need not wait do not: the pool was exported, its owner's process has ended, or is this one.
+/// Openings do not wait without need: the pool was exported, its owner's process has ended, or its owner is this
+/// process.
 #[tokio::test(start_paused = true)]
 async fn only_an_import_from_an_owner_that_may_run_waits() {
     for register in [None, Some(Register::default())] {
@@ -255,7 +257,7 @@ async fn only_an_import_from_an_owner_that_may_run_waits() {
         drop(pool);
         let (pool, rebooted) = timed(&|o| o.by = Claimant { process: 8, boot: [2; 16], ..host("b") }).await;
         assert!(exported.max(restarted).max(rebooted) < soon, "{exported:?} {restarted:?} {rebooted:?}");
-        // Forced, though the owner has ended.
+        // Forced, although the owner has ended.
         drop(pool);
         let (pool, forced) = timed(&|o| {
             (o.by, o.force) = (Claimant { process: 9, boot: [2; 16], ..host("b") }, true);
@@ -269,8 +271,8 @@ async fn only_an_import_from_an_owner_that_may_run_waits() {
     }
 }
 
-/// The claim of a process that imported by force and ended before it had opened the pool does not show that the owner
-/// before it has stopped.
+/// A process imported the pool by force, and ended before it had opened the pool. Its claim does not prove that the
+/// earlier owner has stopped.
 #[tokio::test(start_paused = true)]
 async fn an_import_after_one_that_was_cut_off_waits_too() {
     let s = Shared::new(2, None);
@@ -284,7 +286,7 @@ async fn an_import_after_one_that_was_cut_off_waits_too() {
     assert!(matches!(first.rename("mine").await, Err(CommitError::Suspended(Suspension::Claimed { .. }))));
 }
 
-/// Changes that the former owner acknowledged before its lease ended are there.
+/// The opened pool has the changes that the former owner acknowledged before its lease ended.
 #[tokio::test(start_paused = true)]
 async fn a_change_that_was_acknowledged_during_the_wait_counts() {
     for register in [None, Some(Register::default())] {
@@ -302,12 +304,13 @@ async fn a_change_that_was_acknowledged_during_the_wait_counts() {
         };
         let (second, last) = tokio::join!(s.open(by_b), renames);
         let name: i32 = second.unwrap().read(|s| s.name.parse()).unwrap();
-        // The one after it may have been made, and was not acknowledged.
+        // The next change may have been made without being acknowledged.
         assert!(last > 1 && (last..=last + 1).contains(&name), "{last} {name}");
     }
 }
 
-/// A hanging disk of two does not suspend the pool: claims are read from the disks to which a record would be written.
+/// One hanging disk of two does not suspend the pool: claims are read only from the disks to which a record would be
+/// written.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_hangs_keeps_no_lease_from_being_renewed() {
     let s = Shared::new(2, None);
@@ -323,8 +326,8 @@ async fn a_disk_that_hangs_keeps_no_lease_from_being_renewed() {
     pool.disk_failed(DiskNumber(1), Absence::Asked).await.unwrap();
 }
 
-/// A record that is being written when the lease ends is acknowledged when the lease is renewed, and the records after
-/// it follow: no caller gets an error for a change that is made all the same.
+/// The lease ends while a record is being written. The record is acknowledged after the lease is renewed, and later
+/// records follow: no caller gets an error for a change that is made.
 #[tokio::test(start_paused = true)]
 async fn a_record_that_outlasts_the_lease_is_finished_when_it_is_renewed() {
     let s = Shared::new(2, Some(Register::default()));

@@ -1,4 +1,4 @@
-//! The metadata under power cuts, failing disks and disks that come and go, against a model: the list of
+//! The metadata under power cuts, failing disks, and disks that are removed and return. The model is the list of
 //! acknowledged states.
 
 mod cuts;
@@ -14,8 +14,8 @@ use env::Env;
 use super::*;
 use crate::placement;
 
-/// The state that the operations of a workload change: everything else (presence, voters, labels, epochs) depends on
-/// the disks' failures.
+/// The state that the operations of a workload change. All other state (presence, voters, labels, epochs) depends on
+/// the failures of the disks.
 #[derive(Clone, Debug, PartialEq)]
 struct Visible {
     name: String,
@@ -26,7 +26,7 @@ struct Visible {
 fn visible(s: &State) -> Visible {
     Visible {
         name: s.name.clone(),
-        // Ownership and unaccounted disks are left out: they depend on openings and on disks that leave.
+        // Excludes ownership and unaccounted disks, which depend on openings and on disks that are removed.
         spaces: s
             .spaces
             .iter()
@@ -71,7 +71,7 @@ fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
         }
         _ => rename.clone(),
     };
-    // A long record now and then: the ring wraps sooner, and a record that is too long becomes a checkpoint.
+    // Sometimes a long record: the ring wraps sooner, and a record that is too long becomes a checkpoint.
     let padded = |n: usize| (0..n).flat_map(|_| rename.clone()).chain(ops.clone()).collect::<Vec<_>>();
     let ops = match below(env, 16) {
         0 => padded(1200),

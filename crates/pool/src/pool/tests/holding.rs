@@ -17,7 +17,7 @@ async fn a_second_importer_is_refused_and_told_who_holds_it() {
     assert_eq!(pool.rename("x").await, Err(CommitError::Suspended(Suspension::Exported)));
     let second = w.open_with(&[0, 1], other).await.unwrap().pool;
     assert_eq!(second.epoch(), 2);
-    // By force, and by a process of the same machine when the holder has ended.
+    // The pool is taken by force, and by a process of the same machine after the holder has ended.
     let forced = w.open_with(&[0, 1], |o| o.force = true).await.unwrap().pool;
     assert_eq!(forced.epoch(), 3);
     let next = |process, is_running: fn(u32) -> bool| {
@@ -52,7 +52,7 @@ async fn two_machines_without_an_id_are_two() {
 
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_stops_writing() {
-    // Each machine has handles of its own, and I/O that one handle refuses is accepted by the other's.
+    // Each machine has its own handles: I/O that one machine's handle refuses is accepted by the other's.
     let env = Env::simulated(1);
     let machine = Machine::new(&env, 1);
     let arena = Arena::new(4 << 20).unwrap();
@@ -70,8 +70,8 @@ async fn who_lost_the_pool_by_force_stops_writing() {
     drop((first, second));
 }
 
-/// Disks that can refuse an epoch exclude the former owner from the moment on at which the pool is taken by force: its
-/// later I/O has no effect, and its commits until then are kept.
+/// Disks with fencing exclude the former owner as soon as the pool is taken by force. Later I/O of that owner has no
+/// effect; its earlier commits are kept.
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_pool_by_force_is_kept_out() {
     let w = World::new(2);
@@ -85,8 +85,8 @@ async fn who_lost_the_pool_by_force_is_kept_out() {
     assert!(second.suspended().is_none());
 }
 
-/// The former owner continues to write until it notices the claim: a disk that was read before others lacks records
-/// that they have.
+/// The former owner writes until it notices the claim, so a disk that was read early may lack records that other
+/// disks have.
 #[tokio::test(start_paused = true)]
 async fn a_pool_is_taken_while_it_is_written() {
     let env = Env::simulated(1);
@@ -144,8 +144,8 @@ async fn of_two_that_open_at_once_one_at_most_does() {
     }
 }
 
-/// A process that reads the disks' metadata for long must not overwrite the claim that another process made in the
-/// meantime.
+/// A process that takes long to read the disks' metadata must not overwrite a claim that another process makes
+/// meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_made_while_the_metadata_was_read_is_seen() {
     let env = Env::simulated(1);
@@ -183,7 +183,7 @@ async fn pools_that_are_mixed_up_show() {
     let opened = w.open_with(&[0, 1, 2, 3], |o| o.pool = Some(b.id())).await.unwrap().pool;
     assert_eq!((opened.id(), opened.members().iter().count()), (b.id(), 2));
     assert!(matches!(opened.return_disk(w.disk(0), false).await, Err(AdminError::Stranger { .. })));
-    // A pool's journal on another pool's disk is not accepted as that pool's.
+    // The metadata of another pool's disk, copied onto a disk of this pool, is not accepted.
     let journal = a.members().get(DiskNumber(0)).unwrap().areas;
     let mut image = w.disks[0].image();
     image.copy_from(
@@ -193,7 +193,7 @@ async fn pools_that_are_mixed_up_show() {
     );
     w.disks[0] = MemoryDisk::with_image(w.disks[0].info().clone(), image);
     assert!(matches!(w.open_with(&[0, 1], |_| {}).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
-    // A copy of a disk beside it.
+    // A copy of a disk is present together with the disk.
     let copy = MemoryDisk::with_image(MemoryOptions::new("copy", 16 * MIB).info(), w.disks[3].image());
     w.disks[0] = copy;
     assert!(matches!(w.open(&[2, 3, 0]).await, Err(OpenError::Copied { disk: DiskNumber(1), .. })));
@@ -295,7 +295,7 @@ async fn disks_that_will_not_do() {
     assert_eq!(Pool::create(&w.env, &w.arena, &[], options()).await.map(|_| ()), Err(CreateError::NoDisks));
 }
 
-/// A disk that may belong to a pool is not erased because this version cannot read its label.
+/// A disk that may belong to a pool is not erased, even if this version cannot read its label.
 #[tokio::test(start_paused = true)]
 async fn a_label_that_cannot_be_read_is_not_written_over() {
     let mut w = World::new(2);

@@ -34,7 +34,7 @@ async fn many_commits_go_round_the_ring() {
     w.power_cut();
     let pool = w.open(&[0, 1]).await.unwrap().pool;
     assert_eq!(pool.read(|s| s.spaces[&space].name.clone()), "m299");
-    // Refused ones change nothing, alone or with others.
+    // Refused operations change nothing, alone or with others.
     let renamed = Op::Space { space, op: SpaceOp::Rename { name: "x".into() } };
     let taken = vec![renamed, Op::Space { space: SpaceId(9), op: SpaceOp::Destroy }];
     let refused = pool.metadata().commit(taken).await;
@@ -59,7 +59,7 @@ async fn voters_go_apart_when_somebody_says_where_disks_stand() {
     let space = make(&pool, mirror("m")).await;
     drop(pool);
     w.power_cut();
-    // Whichever enclosure is lost, the others have the newest metadata; the enclosure with the first voters cannot open
+    // If any enclosure is lost, the others have the newest metadata. The enclosure with the first voters cannot open
     // the pool alone.
     assert!(w.open(&[0, 1, 2]).await.is_err());
     let opened = w.open(&[3, 4, 5, 6, 7, 8]).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
     });
     assert_eq!(missed(&pool, space), [0, u64::MAX], "until its owner answers, all counts as missing");
     assert!(pool.members().get(DiskNumber(2)).is_none());
-    // Two voters: both are needed, and the dropped one has no vote.
+    // Two voters remain: both are needed, and the dropped one has no vote.
     w.disks[2] = w.disks[2].restart();
     drop(pool);
     w.power_cut();
@@ -141,13 +141,13 @@ async fn disks_are_added_and_removed() {
     assert_eq!(number, DiskNumber(3), "numbers are not used again");
 }
 
-/// An addition that ended before its record: the disk has a label with a number that the next one gets.
+/// An addition ended before its record: the disk's label has a number that the next added disk gets.
 #[tokio::test(start_paused = true)]
 async fn an_addition_that_was_cut_off_is_in_nobodys_way() {
     let mut w = World::new(4);
     let disks: Vec<_> = w.some(&[0, 1]).into_iter().map(NewDisk::new).collect();
     let pool = Pool::create(&w.env, &w.arena, &disks, options()).await.unwrap();
-    // All that is done before the record.
+    // Does everything that an addition does before its record.
     let (new, io) = (NewDisk::new(w.disk(2)), &pool.inner.io);
     let areas = create::suitable(io, &new, pool.read(|s| s.slab_bytes)).await.unwrap();
     let record = create::describe(&w.env, &new, &areas);
@@ -164,13 +164,13 @@ async fn an_addition_that_was_cut_off_is_in_nobodys_way() {
         let used = opened.pool.members().get(DiskNumber(2)).unwrap().disk.info().id.clone();
         assert_eq!(used, w.disk(3).info().id);
     }
-    // Alone it is not one of the pool either.
+    // Without the other disk of this number, the disk does not belong to the pool either.
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.missing, [DiskNumber(2)]);
-    // And it may be added again.
+    // The disk may be added again.
     let pool = opened.pool;
     assert_eq!(pool.add_disk(&NewDisk::new(w.disk(2))).await, Ok(DiskNumber(3)));
-    // A former disk of the pool may not: it may have data whose loss was never accepted here.
+    // A former disk of the pool may not: it may have data whose loss was never accepted.
     assert!(matches!(
         pool.add_disk(&NewDisk::new(w.disk(3))).await,
         Err(AdminError::Unsuitable(Unsuitable::InPool { .. }))
@@ -201,7 +201,7 @@ async fn the_last_disk_with_metadata_cannot_be_asked_to_leave() {
     let slow = pool.disk_failed(DiskNumber(0), Absence::Slow).await;
     assert_eq!(slow, Err(CommitError::Needed(DiskNumber(0))));
     pool.rename("still here too").await.unwrap();
-    // A failure is no request of an administrator.
+    // A failure cannot be refused like an administrator's request.
     let failed = pool.disk_failed(DiskNumber(0), Absence::WriteFailed).await;
     assert!(matches!(failed, Err(CommitError::Suspended(Suspension::TooFewVoters { left: 0, .. }))));
 }
@@ -246,7 +246,7 @@ async fn metadata_that_would_not_fit_is_refused_before_it_is_written() {
     pool.metadata().export().await.unwrap();
     drop(pool);
     w.power_cut();
-    // However often it is opened.
+    // The full pool can be opened any number of times.
     for read_only in (0..40).map(|n| n % 5 == 4) {
         let opened = w.open_with(&[0, 1], |o| o.read_only = read_only).await.unwrap();
         assert_eq!(opened.pool.read(|s| s.spaces.len()), made as usize);

@@ -1,4 +1,4 @@
-//! Disks that are missing, outdated, or were used elsewhere.
+//! Disks that are missing, stale, or were used elsewhere.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn a_disk_dropped_while_the_pool_ran_lets_it_open_without() {
     w.power_cut();
     let opened = w.open(&[0]).await.unwrap();
     assert!(opened.missing.is_empty(), "it was known to be away");
-    // And the dropped disk does not open the pool without the other, nor is its metadata used beside the other's.
+    // The dropped disk does not open the pool alone, and its metadata is ignored if the other disk is present.
     drop(opened);
     assert!(matches!(w.open(&[1]).await, Err(OpenError::TooFewVoters { .. })));
     let opened = w.open(&[0, 1]).await.unwrap();
@@ -66,7 +66,7 @@ async fn halves_that_were_used_without_each_other_are_not_joined_silently() {
         assert_eq!(pool.epoch(), 2, "neither knows of the other");
         pool.rename(name).await.unwrap();
     }
-    // The same epoch number, but different openings: the random numbers show that.
+    // Two openings have the same epoch number; the random numbers distinguish them.
     let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
     let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
     assert_eq!(disks.len(), 1);
@@ -103,7 +103,7 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     assert_eq!(opened.pool.read(|s| s.name.clone()), "kept", "its higher epochs have no say any more");
 }
 
-/// Disk 1 continues alone in the opening that both disks have, and so without a new epoch: its records show it.
+/// Disk 1 continues alone in the opening that both disks have, so without a new epoch: its records prove that.
 #[tokio::test(start_paused = true)]
 async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
     for open in [false, true] {
@@ -124,7 +124,7 @@ async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
             let refused = w.open(&[0, 1]).await.map(|_| ()).unwrap_err();
             let OpenError::Diverged(disks) = refused else { panic!("{refused}") };
             assert_eq!(disks, [DiskNumber(1)]);
-            // Its data is not lost: opened alone, the disk has its former state.
+            // The disk's data is not lost: opened alone, it has its former state.
             let image = w.disks[1].image();
             let alone = w.open(&[1]).await.unwrap().pool;
             assert_eq!(alone.read(|s| s.name.clone()), "went on");
@@ -166,7 +166,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     pool.rename("newer").await.unwrap();
     drop(pool);
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), old.clone());
-    // It has no vote: two of three voters are present, but this one does not count.
+    // The disk's vote does not count, so only one of the three voters is seen.
     assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
@@ -175,7 +175,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     drop(opened);
     w.open(&[0, 1, 2]).await.unwrap();
 
-    // The original disk returns in place of the image, which was written to in the meantime.
+    // The original disk returns in place of the image, which was written to meanwhile.
     let mut w = World::new(3);
     let (pool, space) = mirrored(&w).await;
     let image = w.disks[1].image();
@@ -220,7 +220,7 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
         pool.rename(&format!("n{n}")).await.unwrap();
     }
     drop(pool);
-    // Its journal has its former contents; its labels are current.
+    // The disk's journal has its former contents; its labels are current.
     let mut image = w.disks[1].image();
     image.copy_from(&old, journal.offset, journal.length);
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
@@ -229,7 +229,7 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
     assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
 }
 
-/// Its older checkpoint is of the opening before: it is valid, but outdated.
+/// The voter's older checkpoint is of the previous opening: it is valid, but stale.
 #[tokio::test(start_paused = true)]
 async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     let mut w = World::new(2);
@@ -254,8 +254,8 @@ async fn a_voter_whose_newest_checkpoint_rots_has_no_say() {
     assert!(matches!(&opens[..], [Err(OpenError::TooFewVoters { seen: 1, .. }), Ok(2)]), "{opens:?}");
 }
 
-/// An opening without two of five voters is interrupted: the voters with its record and those without it cannot both be
-/// a quorum.
+/// An opening without two of five voters is interrupted. The voters with its record, and those without it, must not
+/// both be able to open the pool.
 #[tokio::test(start_paused = true)]
 async fn an_opening_that_drops_two_voters_and_fails_divides_nobody() {
     let env = Env::simulated(1);
@@ -326,8 +326,8 @@ async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
     assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
 }
 
-/// A disk that has the only current copy of some data is not dropped when its metadata cannot be written: it only loses
-/// its vote.
+/// The metadata of a disk with the only current copy of some data cannot be written: the disk is not removed, but is
+/// no voter any more.
 #[tokio::test(start_paused = true)]
 async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     let env = Env::simulated(1);
@@ -352,7 +352,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
         assert_eq!(s.voters, [1, 2].map(DiskNumber).into());
     });
     assert!(pool.members().get(DiskNumber(0)).is_some(), "it is used for its data");
-    // A disk that the others can replace leaves.
+    // A disk whose data the other disks have is removed.
     fails(2);
     pool.rename("pond").await.unwrap();
     assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
@@ -364,7 +364,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
 }
 
-/// A disk is removed and a voter fails at the same time: the one change does not undo the other.
+/// A disk is removed while a voter fails: neither change undoes the other.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_voter_stays_dropped() {
     let env = Env::simulated(1);
@@ -386,7 +386,7 @@ async fn a_dropped_voter_stays_dropped() {
         assert_eq!(pool.read(|s| s.voters.len()), 4, "the record that finds out is on its way");
         pool.remove_disk(DiskNumber(3)).await
     };
-    // Not by `rename`: administration is one at a time.
+    // Does not call `rename`, because administrative changes are serialised.
     let rename = pool.metadata().commit(vec![Op::RenamePool { name: "lake".into() }]);
     let (renamed, removed) = tokio::join!(rename, remove);
     assert_eq!((renamed, removed), (Ok(()), Ok(())));
@@ -394,7 +394,7 @@ async fn a_dropped_voter_stays_dropped() {
     assert!(pool.members().get(DiskNumber(0)).is_some());
 }
 
-/// So is a disk whose label alone cannot be written: it keeps its old label.
+/// The label of a disk with an only copy cannot be written: the disk stays in service with its old label.
 #[tokio::test(start_paused = true)]
 async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
     for (renames, both) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -423,13 +423,14 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
         let pool = if renames { pool } else { open().await.pool };
         pool.rename("lake").await.unwrap();
         well(&pool);
-        // A disk that the others can replace leaves.
+        // A disk whose data the other disks have is removed.
         fails(2);
         pool.rename("pond").await.unwrap();
         assert!(!pool.read(|s| s.is_present(DiskNumber(2))));
         assert_eq!(pool.unlabelled().into_keys().collect::<Vec<_>>(), [DiskNumber(0)], "it is reported");
         drop(pool);
-        // Its label is the one recorded in the metadata, so the disk is not outdated, whether it can be written or not.
+        // The disk's label is the one recorded in the metadata, so the disk is not stale, whether it can be written
+        // or not.
         for _ in 0..2 {
             let opened = open().await;
             assert!(opened.stale.is_empty() && opened.missing.is_empty());
@@ -445,7 +446,7 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
     }
 }
 
-/// The failure may have been found, and the request made, with the state from before another disk's removal.
+/// A failure may be detected, or a removal requested, with a state from before another disk's removal.
 #[tokio::test(start_paused = true)]
 async fn the_last_copy_stays_whatever_failed() {
     let w = World::new(3);

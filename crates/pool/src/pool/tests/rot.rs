@@ -1,4 +1,4 @@
-//! Labels and metadata that are damaged while the pool is open, when they are not read.
+//! Damage of labels and metadata while the pool is open and does not read them.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::*;
 use crate::Deadlines;
 use crate::format::{BLOCK, Extent};
 
-/// The first block of every place with contents, and its name. A new pool has written one claim and one checkpoint on
-/// each disk; a row and a space are in its journal.
+/// The first block of every place with contents, and the place's name. A new pool has written one claim and one
+/// checkpoint on each disk; its journal has a row and a space.
 fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
     let members = pool.members();
     let areas = members.get(DiskNumber(disk)).unwrap().areas;
@@ -44,7 +44,7 @@ fn one(disk: u16, places: u64) -> BTreeMap<DiskNumber, u64> {
 
 #[tokio::test(start_paused = true)]
 async fn each_place_is_looked_at_and_written_anew() {
-    // The magic, the pool, the length, the checksum, the body.
+    // Bytes in the magic, the pool, the length, the checksum and the body.
     for byte in [0, 20, 54, 61, 64] {
         for place in 0..5 {
             let mut w = World::new(3);
@@ -68,7 +68,7 @@ async fn each_place_is_looked_at_and_written_anew() {
     }
 }
 
-/// Of two disks both are needed to open a pool. First all metadata on one is damaged, then all on the other.
+/// Both of two disks are needed to open a pool. First all metadata on one is damaged, then all on the other.
 #[tokio::test(start_paused = true)]
 async fn one_disk_after_the_other_is_not_too_many() {
     let mut w = World::new(2);
@@ -92,7 +92,7 @@ async fn one_disk_after_the_other_is_not_too_many() {
     opened.pool.read(|s| assert_eq!((rows(s), s.name.as_str()), (rows(&before), "lake")));
 }
 
-/// A disk that cannot be written leaves, and the pool continues with the others.
+/// A disk that cannot be written is removed, and the pool continues with the others.
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_does_not_take_it_leaves() {
     let w = World::new(3);

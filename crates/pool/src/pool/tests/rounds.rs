@@ -11,7 +11,7 @@ use super::*;
 use crate::Absence;
 use crate::metadata::Life;
 
-/// An owner without stale regions, which records the disks that leave.
+/// An owner that states no stale regions, and records the disks that are removed.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<(DiskNumber, Membership)>>);
 
@@ -40,7 +40,7 @@ impl Owner for Recorder {
     }
 }
 
-/// A failure of an earlier membership is no reason to ask owners about the disk that has returned.
+/// A failure in an earlier membership must not cause questions to owners about the returned disk.
 #[tokio::test(start_paused = true)]
 async fn a_late_failure_does_not_disturb_a_disk_that_has_returned() {
     let w = World::new(3);

@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::state::apply::next;
 use crate::{DiskNumber, InvalidOp, RowNumber, SpaceId};
 
-/// How many slots of marks a pool has at most.
+/// The most slots of marks of a pool.
 const SLOTS: u16 = 4096;
 
 impl State {
@@ -99,7 +99,8 @@ impl State {
                 let present = self.row_mut(space, *row, None)?.clone();
                 let Moving { index, copy } = present.moving().ok_or(outdated.clone())?;
                 let old = *present.copy(usize::from(index)).ok_or(outdated.clone())?;
-                // The content of an absent disk is uncertain, and this operation frees the old slab.
+                // The copy must be on a present disk: the content of an absent disk is uncertain, and this operation
+                // frees the old slab.
                 check(copy.missed & !old.missed & all == 0 && self.is_present(copy.place.disk))?;
                 let row_now = self.row_mut(space, *row, None)?;
                 row_now.set_moving(None);
@@ -114,7 +115,7 @@ impl State {
                 let last = match record.resiliency_of(&present) {
                     // The owner cancels such a move only when the disk of the new replica was removed.
                     _ if *row == RowNumber::LOG => 0,
-                    // The disk may have another column of the row, which stays there.
+                    // The disk may have another column of the row, which stays on it.
                     Resiliency::Simple => {
                         let all = Regions::new(self.slab_bytes).all();
                         !moving.copy.missed & record.missed(&old) & all
@@ -175,7 +176,7 @@ impl State {
         self.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))
     }
 
-    /// Copies the record if a view has it, too.
+    /// The record of a space for a change; copied first if a view shares it.
     pub(in crate::state) fn space_mut(&mut self, space: SpaceId) -> Result<&mut SpaceRecord, InvalidOp> {
         self.spaces.get_mut(&space).map(Arc::make_mut).ok_or(InvalidOp::NoSpace(space))
     }
@@ -196,7 +197,7 @@ impl State {
         copy.filter(|copy| copy.generation == generation).ok_or(InvalidOp::Outdated(space))
     }
 
-    /// Allocates a free slab for a row; it is wholly stale.
+    /// Allocates a free slab for a row; the slab is wholly stale.
     pub(super) fn take(
         &mut self,
         space: SpaceId,
@@ -229,7 +230,7 @@ impl State {
         Ok(())
     }
 
-    /// The shape of a space, and its slot, which no other has.
+    /// Checks the shape of a space, and that no other space has its slot.
     pub(in crate::state) fn check_space(&self, record: &SpaceRecord) -> Result<(), InvalidOp> {
         self.check_shape(record)?;
         if record.is_changing() {
@@ -283,7 +284,7 @@ impl State {
             }
         }
         self.next_generation.checked_add(slabs.len() as u32).ok_or(bad.clone())?;
-        // A new row holds nothing, so no copy lacks anything.
+        // A new row is empty, so no copy is stale.
         let copies = slabs.iter().map(|place| Ok(SlabCopy { missed: 0, ..self.take(space, row, *place)? }));
         let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
         self.space_mut(space)?.rows.insert(row, Row::new(first, copies));
@@ -313,8 +314,8 @@ impl State {
         Ok(())
     }
 
-    /// Marks all regions of this disk's copies stale that other disks have, including absent and unaccounted ones: an
-    /// unaccounted disk may lack the newest writes, but this one is known to be old.
+    /// Marks all regions of this disk's copies stale that other disks have, including absent and unaccounted ones. An
+    /// unaccounted disk may lack the newest writes, but this disk is known to be old.
     pub(in crate::state) fn stale(&mut self, space: SpaceId, disk: DiskNumber) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         let rows: Vec<RowNumber> =
@@ -342,7 +343,7 @@ impl State {
         }
     }
 
-    /// An opening of the pool: every space has the first owner of this epoch, without a record of its own.
+    /// At an opening of the pool, every space gets the first owner of this epoch, without a record of its own.
     pub(in crate::state) fn begin_ownerships(&mut self, epoch: u64) {
         let spaces: Vec<SpaceId> = self.spaces.keys().copied().collect();
         for space in spaces {

@@ -9,9 +9,9 @@ use crate::{DiskNumber, RowNumber, SpaceId};
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::state) struct Index {
-    /// Slabs that a row has on a disk.
+    /// The number of slabs that a row has on a disk.
     rows: Tree<(DiskNumber, SpaceId, RowNumber), u32>,
-    /// Slabs that a space has on a disk.
+    /// The number of slabs that a space has on a disk.
     disks: Tree<(SpaceId, DiskNumber), u32>,
 }
 
@@ -22,7 +22,7 @@ impl Index {
         more(&mut self.disks, (space, disk));
     }
 
-    /// Removes one.
+    /// Removes a slab of a row on a disk.
     pub(super) fn remove(&mut self, space: SpaceId, row: RowNumber, disk: DiskNumber) {
         fewer(&mut self.rows, (disk, space, row));
         fewer(&mut self.disks, (space, disk));
@@ -41,7 +41,7 @@ impl Index {
         self.rows.range(first..=last).map(|((_, space, row), _)| (*space, *row))
     }
 
-    /// The spaces with slabs on a disk, each once: one search for each.
+    /// The spaces with slabs on a disk, each once. Costs one search for each space.
     pub(super) fn spaces_on(&self, disk: DiskNumber) -> impl Iterator<Item = SpaceId> + '_ {
         let mut next = Some(SpaceId(0));
         std::iter::from_fn(move || {

@@ -12,8 +12,8 @@ use crate::{DiskNumber, Op, RowNumber, SpaceId};
 pub type Answers = BTreeMap<SpaceId, Vec<CopyRegions>>;
 
 impl State {
-    /// For each space with slabs on the disk: marks the regions stale that its owner states, or the disk as
-    /// unaccounted. Regions that no other disk could supply are not marked: the disk has them.
+    /// For each space with slabs on the disk: marks the regions stale that its owner states; without an answer, marks
+    /// the disk as unaccounted. Regions that no other disk could supply are not marked, because this disk has them.
     pub(in crate::state) fn account(&self, disk: DiskNumber, answers: &Answers) -> Vec<Op> {
         let mut ops = Vec::new();
         for space in self.spaces_on(disk) {
@@ -30,7 +30,7 @@ impl State {
             };
             let rows = self.index.rows_on(disk).filter(|(of, _)| *of == space);
             for (number, row) in rows.filter_map(|(_, row)| Some((row, record.rows.get(&row)?))) {
-                // A new row holds nothing that could be missed.
+                // A new row is empty, so no copy of it can be stale.
                 if row.is_new && number != RowNumber::LOG {
                     continue;
                 }

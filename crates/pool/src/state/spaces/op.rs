@@ -11,33 +11,33 @@ use crate::{DiskNumber, RowNumber};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum SpaceOp {
-    /// A new space without rows; its number is the next one.
+    /// Creates a space without rows; its number is the next one.
     Create { record: Box<SpaceRecord> },
     /// Removes the space, and frees its slabs.
     Destroy,
     /// Changes the size, in bytes; there must be no rows beyond it.
     SetSize { size: u64 },
-    /// Renames it.
+    /// Renames the space.
     Rename { name: String },
     /// Changes the media for its slabs; existing slabs stay until they are moved.
     SetMedia { media: MediaClass },
-    /// Slabs for a row, in its order, with generations from `first` on. The row is new.
+    /// Allocates slabs for a new row, in its order, with generations from `first` on.
     Allocate { row: RowNumber, first: u32, slabs: Vec<SlabPlace> },
-    /// The row's blocks are written, except for these of its copies, which are wholly stale.
+    /// The row's first blocks are written, except those of the copies in `missed`, which are wholly stale.
     Ready { row: RowNumber, birth: u32, missed: Vec<u8> },
-    /// The row's slabs are free; it reads as zeros.
+    /// Frees the row's slabs; the row reads as zeros.
     Free { row: RowNumber, birth: u32 },
     /// These regions of a copy become stale.
     Missed { row: RowNumber, index: u8, generation: u32, regions: u64 },
     /// These regions of a copy are current again, durably.
     NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64 },
-    /// The disk was rolled back: all regions of its copies that others have become stale.
+    /// The disk was rolled back: marks all regions of its copies stale that other disks have.
     Stale { disk: DiskNumber, of: Membership },
     /// The disk is accounted for: its copies are usable again.
     Accounted { disk: DiskNumber, of: Membership },
     /// The disk is unaccounted: its copies are not usable until an owner has stated their stale regions.
     Unaccounted { disk: DiskNumber, of: Membership },
-    /// A slab begins to move to a free one, which is wholly stale.
+    /// Begins to move a slab to a free one, which is wholly stale.
     BeginMove { row: RowNumber, index: u8, to: SlabPlace },
     /// The new slab has all regions of the old one, and replaces it.
     EndMove { row: RowNumber },
@@ -47,17 +47,17 @@ pub enum SpaceOp {
     Replace { row: RowNumber, index: u8, to: SlabPlace },
     /// Changes the resiliency of new rows; existing rows with another one are of the former shape.
     SetResiliency { resiliency: Resiliency },
-    /// A row gets the space's resiliency, with these slabs.
+    /// Changes a row to the space's resiliency, with these slabs.
     Reshape { row: RowNumber, slabs: Vec<NewSlab> },
     /// Changes the owner.
     Own { ownership: Ownership },
-    /// The owner's request of this number was carried out, or refused.
+    /// The owner's request with this number was carried out, or refused.
     Done { epoch: SpaceEpoch, number: u64 },
-    /// The minimum state of the log.
+    /// The minimum state of the log: a log without it was rolled back.
     Log { state: LogState },
     /// The progress of a scrub.
     Scrub { record: ScrubRecord },
-    /// Known lost units.
+    /// The known lost units.
     Lost { record: LossRecord },
 }
 
@@ -65,7 +65,7 @@ pub enum SpaceOp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // of the fields, which are what their types say
 pub enum NewSlab {
-    /// The slab that has this index now.
+    /// The row keeps the slab that has this index now.
     Kept { index: u8 },
     /// A free slab, which is wholly stale.
     Free { place: SlabPlace },

@@ -8,7 +8,7 @@ use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
 
 impl State {
-    /// Adds the spaces to a state whose disks are known, and derives the rest.
+    /// Adds the spaces to a state whose disks are known, and computes the derived fields.
     pub(in crate::state) fn take_spaces(
         &mut self,
         spaces: &Tree<SpaceId, Arc<SpaceRecord>>,

@@ -10,13 +10,13 @@ use crate::{DiskNumber, InvalidOp, NewSlab, Op, RowNumber, SpaceId, placement};
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Carried {
-    /// It was carried out before.
+    /// The request was carried out before.
     Before,
     /// The space has another owner.
     Deposed(SpaceEpoch),
-    /// There is no such space, or no such owner yet.
+    /// There is no such space, or the owner's epoch is higher than the current one.
     Unknown,
-    /// These operations, in one record. Those of a refused request only use its number up.
+    /// These operations, in one record. If the request is refused, they only record its number.
     Record { ops: Vec<Op>, refused: Option<Refusal> },
 }
 
@@ -33,7 +33,7 @@ impl From<InvalidOp> for Refusal {
     }
 }
 
-/// The operations of a request, on disks that are `usable` for new slabs.
+/// Translates a request to operations; new slabs are placed on `usable` disks.
 pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNumber) -> bool) -> Carried {
     let Some(record) = state.spaces.get(&request.space) else { return Carried::Unknown };
     let done = record.ownership;
@@ -66,7 +66,7 @@ pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNu
     Carried::Record { ops, refused }
 }
 
-/// The corresponding operation of the metadata, if it changes anything, with the places that the coordinator chooses.
+/// Translates an owner's operation, with places that the coordinator chooses. Returns `None` if it changes nothing.
 fn translate(
     state: &State,
     space: SpaceId,
@@ -91,7 +91,7 @@ fn translate(
         OwnerOp::Ready { row, birth, ref written } => {
             let copies = birth_of(row, birth)?.copies();
             let here = |copy: &SlabCopy| Some((copy.place.disk, state.membership(copy.place.disk)?));
-            // The owner writes the blocks to a disk that has returned meanwhile, too.
+            // A disk that has returned meanwhile must have the blocks, too.
             let lacks = |copy: &SlabCopy| here(copy).is_some_and(|here| !written.contains(&here));
             if row != RowNumber::LOG && copies.clone().any(|(_, copy)| lacks(copy)) {
                 return Err(Refusal::Invalid);
@@ -110,12 +110,12 @@ fn translate(
             if state.membership(disk) != seen {
                 return Err(Refusal::Invalid);
             }
-            // A new row holds nothing that could be missed.
+            // A new row is empty, so no copy of it can be stale.
             if present.is_new && row != RowNumber::LOG {
                 return Ok(None);
             }
-            // For an unaccounted disk the owner states regions that may be stale: as at a disk's removal, regions that
-            // no other disk could supply are not marked.
+            // For an unaccounted disk the owner states regions that may be stale. As at the removal of a disk,
+            // regions that no other disk could supply are not marked.
             let kept = match record.unaccounted.contains_key(&disk) {
                 true => alone(record, row, present, disk, |other| other != disk),
                 false => 0,

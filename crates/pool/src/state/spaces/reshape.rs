@@ -3,9 +3,10 @@
 //!
 //! Invariants:
 //! 1. All rows of the former shape have the space's former resiliency. It differs from the current one exactly while
-//!    there are such rows. The log counts as one of them while it has fewer replicas than the current resiliency
-//!    requires.
-//! 2. A region of a set has as many current copies after a reshape as before, or as many as the new resiliency has.
+//!    there are such rows. While the log has fewer replicas than the current resiliency requires, it counts as such a
+//!    row.
+//! 2. After a reshape, a region of a set has at least as many current copies as before, or as many as the new
+//!    resiliency has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
 
 impl State {
-    /// Sets the resiliency of new rows. Rows that have it already are then of the current shape, the others of the
-    /// former one.
+    /// Sets the resiliency of new rows. Existing rows with this resiliency are then of the current shape, the others
+    /// of the former one.
     pub(super) fn set_resiliency(&mut self, space: SpaceId, to: Resiliency) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
         if !record.resiliency.can_become(to) {
@@ -103,7 +104,7 @@ impl State {
         self.end_change(space)
     }
 
-    /// Invariant 2, and that slabs stay in their sets, each at most once.
+    /// Checks invariant 2, and that slabs stay in their sets, each at most once.
     fn check_kept(
         &self,
         space: SpaceId,
@@ -132,7 +133,7 @@ impl State {
                 if after < before.min(size) {
                     last |= 1 << bit;
                 }
-                // The content of an absent disk is not given up for an uncertain copy.
+                // A copy on an absent disk is not dropped for a copy whose content is uncertain.
                 let has = |index: &usize| record.missed(&row.slabs[*index]) & 1 << bit == 0;
                 if !kept.iter().any(has) && set.clone().any(|index| row.slabs[index].missed & 1 << bit == 0) {
                     last |= 1 << bit;
@@ -145,7 +146,7 @@ impl State {
         Ok(())
     }
 
-    /// When no row is of the former shape any more, the space has one resiliency.
+    /// When no row is of the former shape any more, sets the former resiliency to the current one.
     pub(super) fn end_change(&mut self, space: SpaceId) -> Result<(), InvalidOp> {
         let record = self.space(space)?;
         if record.is_changing() && !record.rows.values().any(|row| row.shape == Shape::Former) {
@@ -156,7 +157,7 @@ impl State {
     }
 }
 
-/// The copies of a row that are not among these.
+/// The copies of a row that are not in `slabs`.
 pub(crate) fn dropped(row: &Row, slabs: &[NewSlab]) -> Vec<SlabCopy> {
     let is_kept = |at: usize| slabs.contains(&NewSlab::Kept { index: at as u8 });
     row.slabs.iter().enumerate().filter(|(at, _)| !is_kept(*at)).map(|(_, copy)| *copy).collect()

@@ -54,14 +54,14 @@ fn written(disks: u16) -> State {
     s
 }
 
-/// All disks of the row have its blocks, in this membership.
+/// The operation that all disks of the row have its blocks, in this membership.
 fn ready(s: &State, of: Membership) -> OwnerOp {
     let written = row(s).slabs.iter().map(|copy| (copy.place.disk, of)).collect();
     OwnerOp::Ready { row: ROW, birth: row(s).birth, written }
 }
 
-/// A new row holds nothing, so a disk that leaves misses nothing of it. When it is ready, all copies without its blocks
-/// have missed everything.
+/// A new row is empty, so no copy of it becomes stale when its disk is removed. When the row is ready, copies without
+/// its blocks are wholly stale.
 #[test]
 fn a_row_is_ready_where_its_blocks_are() {
     let mut new = pool(2);
@@ -106,13 +106,13 @@ fn a_request_counts_once_and_for_its_owner_only() {
         assert_eq!(carry_out(&s, &request(epoch, number), |_| true), Carried::Before);
     }
     assert_eq!(carry_out(&s, &request(next, 1), |_| true), Carried::Unknown, "there is no such owner yet");
-    // Refused ones use their number up, and change nothing else.
+    // A refused request uses its number, and changes nothing else.
     assert_eq!(ask(&mut s, 6, [OwnerOp::Allocate { row: ROW }]), Some(Refusal::Invalid));
     assert_eq!(carry_out(&s, &request(epoch, 6), |_| true), Carried::Before);
     assert_eq!(s.spaces[&SPACE].rows, before.spaces[&SPACE].rows);
     let beyond = ask(&mut s, 7, [OwnerOp::Allocate { row: RowNumber(4) }]);
     assert_eq!(beyond, Some(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE))));
-    // A handover, and an opening of the pool.
+    // After a handover, and after an opening of the pool.
     let ownership = pool_seam::Ownership { epoch: next, ..Default::default() };
     s.apply(&op(SpaceOp::Own { ownership })).unwrap();
     assert_eq!(carry_out(&s, &request(epoch, 8), |_| true), Carried::Deposed(next));
@@ -159,7 +159,7 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
         OwnerOp::SetSize { from: 4 << 20, to: 16 << 20 },
         OwnerOp::Reshape { row: ROW, birth: old.birth },
     ];
-    // The row is another one, and every disk has left and joined.
+    // The row is reallocated, and every disk leaves and joins.
     assert_eq!(
         ask(&mut s, 3, [OwnerOp::Free { row: ROW, birth: old.birth }, OwnerOp::Allocate { row: ROW }]),
         None
@@ -193,7 +193,7 @@ fn the_last_copy_is_never_written_off() {
     assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     assert!(s.needs(disks[1]) && s.has_only_copies(disks[1]));
-    // Another disk that is unaccounted for does not count.
+    // Another disk that is unaccounted does not count as a copy.
     assert!(!s.needs(disks[0]));
     s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], of: Membership(1) })).unwrap();
     assert!(s.needs(disks[0]), "the other copy counts for nothing");
@@ -214,7 +214,7 @@ fn the_last_copy_is_never_written_off() {
     assert_eq!(ask(&mut s, 7, [log_missed(1)]), Some(Refusal::Invalid));
 }
 
-/// Rule 17: a replica moves like any slab, in a simple space, too; it counts before the old one is free.
+/// Rule 17: a replica moves like any slab, even in a simple space. It is complete before the old one is freed.
 #[test]
 fn a_replica_of_the_log_moves() {
     let mut s = pool(3);
@@ -253,12 +253,12 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     left.apply_all(&left.leave(disk, Absence::Gone, &answers)).unwrap();
     assert_eq!((row(&left).slabs[1].missed, left.membership(disk)), (0b10, None));
     assert!(left.spaces[&SPACE].unaccounted.is_empty());
-    // No answer.
+    // The owner does not answer.
     let mut left = s.clone();
     left.apply_all(&left.leave(disk, Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.spaces[&SPACE].unaccounted, [(disk, Membership(1))].into());
     assert_eq!(row(&left).slabs[1].missed, 0);
-    // A row that its owner does not know yet, and a region that no other disk has.
+    // A row that the owner does not know yet, and a region that no other disk has.
     let mut s = s;
     let generation = row(&s).slabs[0].generation;
     assert_eq!(
@@ -275,7 +275,7 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     }
 }
 
-/// The report of a write that began while the disk was absent and completes after the disk has returned.
+/// A write begins while the disk is absent, and is reported as missed there after the disk has returned.
 #[test]
 fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
     let mut s = written(3);
@@ -303,7 +303,7 @@ fn a_disk_that_was_set_back_misses_what_others_have() {
     );
     assert_eq!(ask(&mut s, 4, [OwnerOp::Stale { disk: disks[0], of: Membership(1) }]), None);
     assert_eq!(row(&s).slabs[0].missed, 0b1011);
-    // By its label, the same.
+    // The disk is stale according to its label.
     let mut s = written(3);
     s.apply(&Op::Stale { disk: disks[0] }).unwrap();
     assert_eq!((row(&s).slabs[0].missed, row(&s).slabs[1].missed), (ALL, 0));
@@ -329,7 +329,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     assert!(!s.slabs_used(old.place.disk).any(|slab| slab == old.place.slab));
 }
 
-/// Not on a disk that is leaving, and where the space has its slot.
+/// New slabs are not placed on a disk whose removal is in progress, nor where the space has no slot of marks.
 #[test]
 fn new_slabs_are_on_usable_disks() {
     let s = pool(3);
@@ -345,7 +345,7 @@ fn new_slabs_are_on_usable_disks() {
         let Op::Space { op: SpaceOp::Allocate { slabs, .. }, .. } = &ops[0] else { panic!("{ops:?}") };
         assert!(slabs.len() == 2 && slabs.iter().all(|place| place.disk != leaving));
     }
-    // Where there are no others, the row has a slab on a disk that cannot be used.
+    // If there are too few usable disks, the row has a slab on one that is not usable.
     let one = carry_out(&s, &request, |disk| disk == DiskNumber(0));
     let Carried::Record { ops, refused: None } = one else { panic!("{one:?}") };
     let mut with_one = s.clone();

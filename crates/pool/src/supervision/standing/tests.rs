@@ -7,7 +7,7 @@ fn looks(took: &[u32]) -> BTreeMap<DiskNumber, Look> {
     of_both(took.iter().map(|ms| (*ms, *ms)))
 }
 
-/// The same, from medians and means.
+/// Disks with these medians and means, in milliseconds.
 fn of_both(both: impl Iterator<Item = (u32, u32)>) -> BTreeMap<DiskNumber, Look> {
     let look = |(median, mean)| {
         let latency = Latency { median: MS * median, mean: MS * mean, crowded: false };
@@ -25,7 +25,7 @@ fn an_outlier_is_slow_after_three_spans_and_well_when_it_has_been_for_as_long() 
     let verdict = s.span(&bad);
     let why = Slowness { median: MS * 80, peers: MS * 5, longest: MS * 80, crowded: false };
     assert_eq!(verdict, Verdict { slow: [(DiskNumber(2), why)].into(), leave: Vec::new() });
-    // In between nothing changes, however long.
+    // Between the two factors nothing changes, for any time.
     for _ in 0..50 {
         assert_eq!(s.span(&looks(&[4, 5, 30, 6])).slow.len(), 1);
     }
@@ -47,12 +47,12 @@ fn what_all_have_is_nobodys_fault() {
     let mut s = OutlierScores::default();
     for _ in 0..50 {
         assert_eq!(s.span(&looks(&[80, 85, 90, 90])), Verdict::default());
-        // Two disks that were slow at the same time.
+        // Both disks were slow at the same time.
         assert_eq!(s.span(&looks(&[4000, 4000])), Verdict::default());
-        // Short ones, whatever the peers'.
+        // Short latencies are harmless, whatever the peers'.
         assert_eq!(s.span(&looks(&[1, 1, 20])), Verdict::default());
     }
-    // Other media are no peers.
+    // Disks of other media are no peers.
     let mut mixed = looks(&[1, 1, 80]);
     mixed.get_mut(&DiskNumber(2)).expect("it is there").media = 3;
     (0..50).for_each(|_| assert_eq!(s.span(&mixed), Verdict::default()));
@@ -62,11 +62,11 @@ fn what_all_have_is_nobodys_fault() {
 fn who_does_as_much_as_its_peers_is_well() {
     let mut s = OutlierScores::default();
     for _ in 0..50 {
-        // I/Os of 4 and of 100 ms, in bursts: on two disks somewhat more than half of them waited, on two somewhat
-        // less.
+        // I/Os of 4 and of 100 ms, in bursts. On two disks slightly more than half of the I/Os waited, on the other
+        // two slightly less.
         let bursts = of_both([(4, 48), (4, 50), (100, 56), (100, 54)].into_iter());
         assert_eq!(s.span(&bursts), Verdict::default());
-        // One of 2.9 s among a hundred.
+        // One I/O of 2.9 s among a hundred.
         let one = of_both([(4, 4), (4, 4), (4, 33), (4, 4)].into_iter());
         assert_eq!(s.span(&one), Verdict::default());
     }
@@ -84,8 +84,8 @@ fn a_long_queue_is_told_after_a_minute_and_no_reason_to_leave() {
         let verdict = s.span(&crowded);
         assert!(verdict.slow[&disk].crowded && verdict.leave.is_empty());
     }
-    // Nor with one span without crowding; after three such spans it is certainly slow, and after a minute of them it
-    // leaves.
+    // One span without crowding is not enough either. After three such spans the disk is certainly slow, and after a
+    // minute of them it should be removed.
     let sure: Vec<_> = (0..LEAVES).map(|_| s.span(&alone)).collect();
     let from = |is: &dyn Fn(&Verdict) -> bool| sure.iter().position(is).map(|at| at as u32 + 1);
     assert_eq!(from(&|v| !v.slow[&disk].crowded), Some(SLOW));
@@ -108,7 +108,7 @@ fn one_io_of_seconds_is_enough() {
     let mut s = OutlierScores::default();
     let mut one = looks(&[1, 1, 1]);
     one.get_mut(&DiskNumber(1)).expect("it is there").longest = Duration::from_millis(11_700);
-    // In a long queue one slow I/O counts no more than others.
+    // In a long queue, one slow I/O counts no more than a bad span.
     let mut queued = OutlierScores::default();
     let spans: Vec<_> = (0..2 * LEAVES).map(|_| queued.span(&one)).collect();
     assert!(spans.iter().all(|v| v.leave.is_empty() && v.slow.values().all(|why| why.crowded)));

@@ -4,7 +4,7 @@ use crate::{Absence, DiskRecord, Op, PoolId, SpaceRecord};
 
 const SPACE: SpaceId = SpaceId(0);
 
-/// Six rows have their other copy on disk 1, two on disk 2.
+/// Six rows have their other copy on disk 1, and two on disk 2.
 #[test]
 fn disks_that_read_much_write_little() {
     let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
@@ -25,8 +25,8 @@ fn disks_that_read_much_write_little() {
         let place = work.place(&s, SPACE, RowNumber(row), 0).expect("there is room");
         *targets.entry(place.disk.0).or_default() += 1;
     }
-    // In the end each disk has three or four slabs to write, or two and no other row possible, except the disk that has
-    // six to read.
+    // At the end each disk has three or four slabs to write, or two if no other row was possible. The exception is
+    // the disk that has six slabs to read.
     let to = |disk| targets.get(&disk).copied().unwrap_or(0);
     assert_eq!(to(1), 0, "{targets:?}");
     assert_eq!((to(2) + 2).max(to(3)).max(to(4)), 4, "{targets:?}");

@@ -1,4 +1,5 @@
-//! The power fails at every write and flush of a run, in four ways each, and then any of the disks may be missing too.
+//! The power fails at every write and flush of a run, in four ways each; afterwards any of the disks may be missing
+//! too.
 
 use disk::PowerCut;
 
@@ -6,8 +7,8 @@ use super::*;
 use crate::Absence;
 use crate::metadata::{Life, Removal};
 
-/// A run: opening, changes, a disk that leaves and returns, opening again. Returns the acknowledged states, each with
-/// the number of its event.
+/// A run: opening, changes, a disk that is removed and returns, and another opening. Returns the acknowledged states,
+/// each with the number of its event.
 async fn run(seed: u64, env: &Env, arena: &Arena, machine: &Machine, disks: usize) -> Vec<(u64, Visible)> {
     let mut pool = pool_on(env, arena, machine, disks).await;
     machine.record();
@@ -58,18 +59,19 @@ async fn every_cut(seed: u64, env: Env, arena: Arena) {
                 );
             };
             let after = moment.cut(&env, *cut);
-            // With any set of disks present: a pool that opens has the acknowledged state.
+            // Opens with any set of disks: a pool that opens must have the acknowledged state.
             for missing in 0..disks {
                 let after = moment.cut(&env, *cut);
                 let some = open_all(&after, (0..disks).filter(|n| *n != missing));
                 match open(&env, &arena, &some).await {
                     Ok(opened) => check(&opened.pool, &format!("without disk {missing}")),
-                    // The last case: the present disk was about to be returned.
+                    // Too few voters are present; or none has metadata, because the present disk was about to be
+                    // returned.
                     Err(OpenError::TooFewVoters { .. } | OpenError::NoMetadata { .. }) => {}
                     Err(e) => panic!("without disk {missing}, {cut:?} at {moment:?}: {e}"),
                 }
             }
-            // All of them: it opens.
+            // With all disks the pool must open.
             match open(&env, &arena, &open_all(&after, 0..disks)).await {
                 Ok(opened) => {
                     check(&opened.pool, "with all disks");
@@ -86,7 +88,7 @@ fn a_power_cut_at_every_write_and_flush() {
     seeds(0..10, every_cut);
 }
 
-/// Of five voters two may be lost, also while one of them is removed.
+/// Two of five voters may be lost, even while one of them is being removed.
 #[test]
 fn two_disks_may_be_lost_at_every_moment_of_the_removal_of_another() {
     seeds(0..1, async |seed, env, arena| {
@@ -106,7 +108,7 @@ fn two_disks_may_be_lost_at_every_moment_of_the_removal_of_another() {
     });
 }
 
-/// Two of five voters leave together: the pool opens without them at every moment, and with all disks.
+/// Two of five voters are removed together. At every moment the pool opens without them, and with all disks.
 #[test]
 fn two_voters_leave_together_at_every_moment() {
     seeds(0..4, async |seed, env, arena| {

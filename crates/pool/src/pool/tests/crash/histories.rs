@@ -1,6 +1,6 @@
-//! In each cycle some of the disks are present, some fail, disappear or lose power in the middle, and old ones return.
-//! There is one history: every opening has the last acknowledged change, and perhaps the one change after it whose
-//! outcome was not reported.
+//! In each cycle some of the disks are present, and some fail, disappear, lose power or return with old contents.
+//! There is one history: every opening has the last acknowledged change, and perhaps the one after it, whose outcome
+//! was not reported.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -101,7 +101,7 @@ async fn cycles(seed: u64, env: Env, arena: Arena, tally: &Tally) {
         for _ in 0..1 + below(&env, 8) {
             step += 1;
             match below(&env, 8) {
-                // Those that are absent come back, if they were pulled, or not.
+                // Absent disks return, if they can be opened.
                 0 => {
                     for n in 0..disks {
                         machine.plug(SlotId(n));
@@ -134,7 +134,7 @@ async fn cycles(seed: u64, env: Env, arena: Arena, tally: &Tally) {
             }
         }
     }
-    // In the end all disks are present and none fails: disks that are not outdated open.
+    // At the end all disks are present and healthy: the pool must open.
     machine.restart();
     for n in 0..disks {
         machine.no_rules(SlotId(n));
@@ -155,8 +155,8 @@ fn there_is_one_history() {
     assert!(counts.iter().all(|n| *n >= 50), "{counts:?}");
 }
 
-/// The record that makes disk 2 a voter reaches it, or not, while an old voter fails too: the two that failed must not
-/// be able to open the pool with which the third has continued.
+/// The record that makes disk 2 a voter reaches it or not, while an old voter fails too. If the third voter has
+/// continued, the two failed ones must not be able to open the pool.
 #[test]
 fn a_voter_that_joins_while_others_fail() {
     let continued_alone = AtomicU64::new(0);
@@ -169,7 +169,7 @@ fn a_voter_that_joins_while_others_fail() {
             let rule = Rule::new(DiskOp::Write, When::Nth(nth), Fault::Error);
             machine.rule(SlotId(slot), rule.within(journal.offset..journal.end()));
         };
-        // The third record from now on is the one; it is the first in the journal of disk 2.
+        // The third record from now on makes disk 2 a voter; it is the first record in the journal of disk 2.
         fail(0, 2);
         if seed % 3 != 0 {
             fail(2, 0);

@@ -1,4 +1,4 @@
-//! Another number of copies.
+//! Changes of the number of copies.
 
 use pool_seam::Shape;
 
@@ -39,7 +39,7 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     set(&mut s, THREE).unwrap();
     assert!(record(&s).is_changing() && record(&s).former == TWO);
     assert_eq!((row(&s).shape, record(&s).promised()), (Shape::Former, 1));
-    // New rows have three copies at once.
+    // New rows have three copies from the beginning.
     assert_eq!(ask(&mut s, 3, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     assert_eq!(record(&s).rows[&RowNumber(1)].slabs.len(), 3);
     assert_eq!(reshape(&mut s, 4, ROW), None);
@@ -47,24 +47,24 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     assert_eq!((&row(&s).slabs[..2], row(&s).slabs[2].missed), (&before[..], ALL));
     assert!(!disks(&s)[..2].contains(&disks(&s)[2]));
     assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid), "it has its shape");
-    // The log has a replica for each failure and one more.
+    // The log needs one replica more than the failures that the space survives.
     assert!(record(&s).is_changing());
     assert_eq!(reshape(&mut s, 6, RowNumber::LOG), None);
     let log = &record(&s).rows[&RowNumber::LOG];
     assert_eq!((log.slabs.len(), log.slabs[2].missed), (3, ALL));
     assert!(!record(&s).is_changing() && record(&s).former == THREE);
-    // The other way: the copy without current regions is removed.
+    // Back to two copies: the copy without current regions is removed.
     let used = s.slabs_allocated();
     set(&mut s, TWO).unwrap();
     assert_eq!(reshape(&mut s, 7, ROW), None);
     assert_eq!(row(&s).slabs[..], before[..]);
     assert_eq!((s.slabs_allocated(), record(&s).rows[&RowNumber::LOG].slabs.len()), (used - 1, 3));
-    // A row that is gone has no shape.
+    // A row that was freed has no former shape.
     let birth = record(&s).rows[&RowNumber(1)].birth;
     assert!(record(&s).is_changing());
     assert_eq!(ask(&mut s, 8, [OwnerOp::Free { row: RowNumber(1), birth }]), None);
     assert!(!record(&s).is_changing());
-    // The log gives up a replica only if the others are complete.
+    // A replica of the log is freed only if the others are complete.
     let log = |s: &State| record(s).rows[&RowNumber::LOG].slabs.to_vec();
     let [first, second, third] = log(&s)[..] else { panic!("{:?}", log(&s)) };
     assert_eq!(third.missed, ALL);
@@ -83,13 +83,13 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     assert_eq!((reshape(&mut s, 3, ROW), reshape(&mut s, 4, RowNumber::LOG)), (None, None));
     fill(&mut s);
     set(&mut s, TWO).unwrap();
-    // The best two stay.
+    // The best two copies stay.
     let mut one = s.clone();
     one.miss(SPACE, ROW, 0, 1).unwrap();
     let kept = [row(&one).slabs[1], row(&one).slabs[2]];
     assert_eq!(reshape(&mut one, 5, ROW), None);
     assert_eq!(row(&one).slabs[..], kept);
-    // Each copy lacks something: two current copies of each region would become one of some.
+    // Each copy is stale in some region: some region would have one current copy instead of two.
     let mut all = s.clone();
     (0..3).for_each(|index| all.miss(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut all, 5, ROW), Some(Refusal::Invalid));
@@ -103,7 +103,7 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     only.miss(SPACE, ROW, 0, 1).unwrap();
     only.miss(SPACE, ROW, 2, 1).unwrap();
     assert_eq!(reshape(&mut only, 5, ROW), Some(Refusal::Invalid));
-    // To one copy: no other copy may have a region that this one lacks.
+    // To one copy: refused if another copy has a region that the remaining one lacks.
     set(&mut s, Resiliency::Simple).unwrap();
     (0..3).for_each(|index| s.miss(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid));
@@ -118,12 +118,12 @@ fn a_change_that_cannot_be_is_refused() {
     let parity = Resiliency::Parity { parity: 1 };
     assert!(matches!(set(&mut s, parity), Err(InvalidOp::BadShape(_))));
     assert!(matches!(set(&mut s, Resiliency::Mirror { copies: 4 }), Err(InvalidOp::BadShape(_))));
-    // Back again, and to what all rows have: the rows that have it are done.
+    // Back to the resiliency that all rows have: there is nothing to change.
     set(&mut s, THREE).unwrap();
     set(&mut s, TWO).unwrap();
     assert!(!record(&s).is_changing());
     assert_eq!(reshape(&mut s, 3, ROW), Some(Refusal::Invalid));
-    // Not to a third number while there are two.
+    // A third number of copies is refused while rows have two.
     set(&mut s, THREE).unwrap();
     assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     let before = s.clone();
@@ -131,15 +131,15 @@ fn a_change_that_cannot_be_is_refused() {
     assert_eq!(s, before);
     set(&mut s, TWO).unwrap();
     assert_eq!((row(&s).shape, record(&s).rows[&RowNumber(1)].shape), (Shape::Present, Shape::Former));
-    // A row whose blocks are not written.
+    // A row whose blocks are not written is not reshaped.
     assert_eq!(reshape(&mut s, 5, RowNumber(1)), Some(Refusal::Invalid));
-    // While a slab moves.
+    // A row with a moving slab is not reshaped.
     set(&mut s, THREE).unwrap();
     let birth = row(&s).birth;
     assert_eq!(ask(&mut s, 6, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
     assert_eq!(reshape(&mut s, 7, ROW), Some(Refusal::Invalid));
     assert_eq!(ask(&mut s, 8, [OwnerOp::CancelMove { row: ROW, birth }]), None);
-    // Slabs that do not match the shape.
+    // Slabs that do not match the shape are refused.
     let (kept, free) = (
         |index| NewSlab::Kept { index },
         |disk, slab| NewSlab::Free { place: SlabPlace { disk: DiskNumber(disk), slab } },
@@ -160,7 +160,7 @@ fn a_change_that_cannot_be_is_refused() {
     }
 }
 
-/// Each column's new copy is on a disk of its own, as far from the other one as can be.
+/// The new copy of each column is on a disk of its own, in another enclosure than the old copy.
 #[test]
 fn columns_get_their_copies_apart() {
     let mut s = State::new(PoolId([1; 16]), "p".into(), 8 << 20);
@@ -187,7 +187,7 @@ fn columns_get_their_copies_apart() {
     let none = placement::reshaped(&s, SPACE, ROW, |disk| disk.0 != 2 && disk.0 < 4);
     assert!(matches!(none, Err(NoPlace::NoRoom { needed: 2, disks: 1, .. })), "{none:?}");
     s.apply(&op(SpaceOp::Reshape { row: ROW, slabs })).unwrap();
-    // Two columns on one disk cannot be a mirror's.
+    // A mirror cannot have two columns on one disk.
     let row = RowNumber(1);
     let slabs = placement::reshaped(&s, SPACE, row, |_| true).unwrap();
     assert_eq!(s.apply(&op(SpaceOp::Reshape { row, slabs })), Err(InvalidOp::SameDisk(DiskNumber(2))));
