@@ -36,7 +36,7 @@ impl Version {
 /// Invariants:
 /// 1. The first version is the confirmed one; its carrier is a record until the confirmation itself is durable.
 /// 2. The others are newer, oldest first; the last one is the newest.
-/// 3. Waiting versions are the last ones: at most one with a value, and a doubt before and after it.
+/// 3. Waiting versions are the last ones: at most one with a value, one doubt before it and one after it.
 /// 4. There is a second version, or the first has a record or payload that is not in place: otherwise nothing is
 ///    pending.
 /// 5. A version with a later doubt may not be on the disks: it is not confirmed before a newer value is.
