@@ -244,6 +244,28 @@ def test_several_disks_are_added_together_or_not_at_all(machine):
     assert "disk 2 of the pool tank is in rack r1, enclosure left now" in told
 
 
+def test_a_pool_that_the_next_start_does_not_find_is_reported(machine):
+    """Its disks are at paths outside of storage.devices, and a share and an attachment need it."""
+    folder = machine.server.folder / "elsewhere"
+    folder.mkdir()
+    paths = [folder / f"{name}.disk" for name in "ab"]
+    machine("disk", "create-file", *paths, "--size", DISK)
+    assert "is not in storage.devices" in machine("pool", "create", "tank", "--assume-atomic", "--disk", *paths)
+    machine.mirror()
+    machine.attach()
+    machine("share", "add", "vms", "--pool", "tank")
+    machine.server.stop()
+    machine.server.restart()
+    report, status = machine.health()
+    [fault] = [f for f in report["faults"] if f["FaultType"] == "StoragePool.NotFound"]
+    assert status == 1 and fault["RecommendedActions"] == ["causeway pool import tank"]
+    assert "the share vms" in fault["Reason"] and f"the virtual disk vm (NBD on {machine.socket})" in fault["Reason"]
+    assert "is not in storage.devices" in machine("pool", "import", "tank", "--disk", *paths)
+    assert machine.json("space", "show", "vm")["attached"] == str(machine.socket)
+    report, _ = machine.health()
+    assert "StoragePool.NotFound" not in [f["FaultType"] for f in report["faults"]]
+
+
 def test_a_full_pool_reads_and_recovers(machine):
     """A thin virtual disk that is larger than its pool: when the room runs out writes fail with the reason, reads continue, and a discard makes writes possible again."""
     machine.pool("ab")

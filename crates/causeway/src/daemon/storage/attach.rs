@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
+use super::remembered::{Entry, Names};
 use crate::control::client::segment;
 use crate::control::storage::Attach;
 use crate::control::types::Changed;
@@ -228,7 +229,8 @@ impl Pools {
             None => {
                 open.refuse_attached(space)?;
                 let place = self.attach_now(&open, space, &attach).await?;
-                if let Err(error) = self.remembered.set(open.pool.id(), space, Some(attach)).await {
+                let names = Names { pool_name: open.name(), space_name: open.name_of(space) };
+                if let Err(error) = self.remembered.set(open.pool.id(), space, names, attach).await {
                     notes.push(format!(
                         "it will not be attached again after a restart of the server: {error}"
                     ));
@@ -282,13 +284,17 @@ impl Pools {
         Ok(place)
     }
 
-    /// Ends the clients of a virtual disk, and flushes it.
+    /// Ends the clients of a virtual disk, and flushes it. If its pool is missing, only the stored attachment is
+    /// removed.
     ///
     /// # Errors
     /// See [`StorageError`]: it is not attached, its block device is mounted, or the flush failed.
     pub async fn detach(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        let (open, space) = self.find_space(name)?;
+        let (open, space) = match self.find_space(name) {
+            Err(error @ StorageError::NoSpace(_)) => return self.forget_missing(name).await?.ok_or(error),
+            found => found?,
+        };
         open.attachments.check_unused(space).await?;
         let (pool, mut notes) = (open.pool.id(), Vec::new());
         // Also forgets an attachment that could not be restored.
@@ -296,13 +302,37 @@ impl Pools {
         if !open.attachments.end(space).await && !known {
             return Err(StorageError::NotAttached(name.to_owned()));
         }
-        if let Err(error) = self.remembered.set(pool, space, None).await {
+        if let Err(error) = self.remembered.remove(pool, space).await {
             notes.push(format!("it will be attached again after a restart of the server: {error}"));
         }
         if let Ok(owners) = open.writable() {
             owners.flush(space).await?;
         }
         Ok(done(format!("{name} is detached"), notes))
+    }
+
+    /// Removes the stored attachment of a virtual disk of a missing pool, by its name when it was attached. `None`: there
+    /// is none.
+    ///
+    /// # Errors
+    /// [`StorageError::Ambiguous`].
+    async fn forget_missing(&self, name: &str) -> Result<Option<Changed>, StorageError> {
+        let mut found = self.attached_to_missing();
+        found.retain(|e| name == e.space() || name == format!("{}/{}", e.pool(), e.space()));
+        if found.len() > 1 {
+            return Err(StorageError::Ambiguous { name: name.to_owned(), what: "virtual disks" });
+        }
+        let Some(entry) = found.pop() else { return Ok(None) };
+        let removed = self.remembered.remove_entry(&entry).await;
+        let note = |e| format!("it will be attached again after a restart of the server: {e}");
+        let text = format!("{name} will not be attached when the pool {} is found", entry.pool());
+        Ok(Some(done(text, removed.err().map(note).into_iter().collect())))
+    }
+
+    /// The stored attachments of pools that were not found.
+    pub(super) fn attached_to_missing(&self) -> Vec<Entry> {
+        let known: Vec<_> = self.known.lock().keys().map(ToString::to_string).collect();
+        self.remembered.of_others(|id| known.iter().any(|k| k == id))
     }
 }
 

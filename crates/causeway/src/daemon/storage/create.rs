@@ -298,7 +298,7 @@ impl Pools {
     }
 
     /// Notes about disks that the server would not find at its next start.
-    fn unlisted(&self, paths: &[PathBuf]) -> Vec<String> {
+    pub(super) fn unlisted(&self, paths: &[PathBuf]) -> Vec<String> {
         let unlisted = paths.iter().filter(|p| !find::names(&self.devices, p));
         unlisted
             .map(|p| {

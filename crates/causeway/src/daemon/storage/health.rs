@@ -4,11 +4,15 @@ mod tree;
 mod watch;
 mod words;
 
+use std::collections::BTreeMap;
+use std::sync::Weak;
+
 use pool::PoolId;
 use pool::health::{Snapshot, faults};
 
 pub(super) use watch::Watch;
 
+use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Known, Pools};
 use crate::control::health::{FaultStatus, HealthReport};
@@ -48,14 +52,37 @@ impl Pools {
         HealthReport { pools, faults }
     }
 
-    /// The faults of each pool, by name.
+    /// The faults of each pool, by name; also of pools that are in use and were not found.
     fn pool_faults(&self, free: &[DiskStatus]) -> Vec<(String, Vec<FaultStatus>)> {
         let known = self.known.lock().clone();
         let of = |(id, known): (&PoolId, &Known)| match known {
             Known::Open(open) => (open.name(), open_faults(*id, open, free)),
             Known::Closed(closed) => (closed.name.clone(), vec![words::closed(*id, closed)]),
         };
-        known.iter().map(of).collect()
+        let missing = self.users_of_missing();
+        let missing = missing.iter().map(|(name, users)| (name.clone(), vec![words::missing(name, users)]));
+        known.iter().map(of).chain(missing).collect()
+    }
+
+    /// The shares and stored attachments of pools that were not found, by the name of the pool.
+    fn users_of_missing(&self) -> BTreeMap<String, Vec<String>> {
+        let mut missing: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for entry in self.attached_to_missing() {
+            let way = match &entry.attach.nbd {
+                Some(socket) => format!("NBD on {}", socket.display()),
+                None => "a block device".to_owned(),
+            };
+            let user = format!("the attachment of the virtual disk {} ({way})", entry.space());
+            missing.entry(entry.pool().to_owned()).or_default().push(user);
+        }
+        let mut shares = self.shares.lock();
+        shares.retain(|share| share.strong_count() > 0);
+        for share in shares.iter().filter_map(Weak::upgrade) {
+            if matches!(self.find(&share.pool), Err(StorageError::NoPool(_))) {
+                missing.entry(share.pool.clone()).or_default().push(format!("the share {}", share.name));
+            }
+        }
+        missing
     }
 }
 

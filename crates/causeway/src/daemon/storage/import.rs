@@ -75,6 +75,7 @@ impl Pools {
             match self.open(*id, disks, &request, patience).await {
                 Ok(open) => {
                     notes.extend(open.notes.iter().cloned().chain(open.absent()));
+                    notes.extend(self.unlisted(&open.paths()));
                     let how = if open.read_only { " for reading only" } else { "" };
                     open.tell_opened(EventKind::PoolImported, &format!("opened{how}"));
                     opened.push(format!("pool {} opened{how}", open.name()));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arena::Arena;
@@ -21,6 +21,7 @@ use super::health::Watch;
 use super::machine;
 use super::open_pool::{Kept, OpenPool};
 use super::remembered::Remembered;
+use super::shared::PoolShare;
 use crate::config::{JobsSection, StorageSection, TimeoutsSection};
 use crate::control::events::EventKind;
 use crate::control::types::Changed;
@@ -49,6 +50,8 @@ pub struct Pools {
     pub(super) events: Arc<Events>,
     /// The attachments to restore.
     pub(super) remembered: Remembered,
+    /// The shares of pools; one that was removed is dropped.
+    pub(super) shares: Mutex<Vec<Weak<PoolShare>>>,
 }
 
 /// The areas with reserved space in the file system: labels, claims, marks, the metadata.
@@ -120,6 +123,7 @@ impl Pools {
             watch,
             events,
             remembered,
+            shares: Mutex::default(),
         }
     }
 

@@ -19,12 +19,36 @@ pub(super) struct Remembered {
     all: Mutex<Vec<Entry>>,
 }
 
+/// The attachment of a virtual disk.
 #[derive(Clone, Serialize, Deserialize)]
-struct Entry {
+pub(super) struct Entry {
     pool: String,
     space: u32,
     #[serde(flatten)]
-    attach: Attach,
+    names: Names,
+    #[serde(flatten)]
+    pub(super) attach: Attach,
+}
+
+/// The names when the attachment was made, for messages while the pool is missing.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct Names {
+    #[serde(default)]
+    pub(super) pool_name: String,
+    #[serde(default)]
+    pub(super) space_name: String,
+}
+
+impl Entry {
+    /// The name of the pool, or its identity.
+    pub(super) fn pool(&self) -> &str {
+        if self.names.pool_name.is_empty() { &self.pool } else { &self.names.pool_name }
+    }
+
+    /// The name of the virtual disk, or its number.
+    pub(super) fn space(&self) -> String {
+        if self.names.space_name.is_empty() { self.space.to_string() } else { self.names.space_name.clone() }
+    }
 }
 
 impl Remembered {
@@ -48,16 +72,47 @@ impl Remembered {
         all.iter().filter(|e| e.pool == pool).map(|e| (SpaceId(e.space), e.attach.clone())).collect()
     }
 
-    /// Stores the attachment of a virtual disk, replacing an earlier one; `None` removes it. Durable on return.
+    /// Those of pools for which `is_known` is false; its argument is the identity of the pool.
+    pub(super) fn of_others(&self, is_known: impl Fn(&str) -> bool) -> Vec<Entry> {
+        self.all.lock().iter().filter(|e| !is_known(&e.pool)).cloned().collect()
+    }
+
+    /// Stores the attachment of a virtual disk, replacing an earlier one. Durable on return.
     ///
     /// # Errors
     /// The system's: the file is unchanged.
-    pub(super) async fn set(&self, pool: PoolId, space: SpaceId, attach: Option<Attach>) -> io::Result<()> {
+    pub(super) async fn set(
+        &self,
+        pool: PoolId,
+        space: SpaceId,
+        names: Names,
+        attach: Attach,
+    ) -> io::Result<()> {
         let (pool, space) = (pool.to_string(), space.0);
+        self.replace(&pool, space, Some(Entry { pool: pool.clone(), space, names, attach })).await
+    }
+
+    /// Removes the attachment of a virtual disk. Durable on return.
+    ///
+    /// # Errors
+    /// The system's: the file is unchanged.
+    pub(super) async fn remove(&self, pool: PoolId, space: SpaceId) -> io::Result<()> {
+        self.replace(&pool.to_string(), space.0, None).await
+    }
+
+    /// As [`Remembered::remove`], for one of a pool that is missing.
+    ///
+    /// # Errors
+    /// The system's: the file is unchanged.
+    pub(super) async fn remove_entry(&self, entry: &Entry) -> io::Result<()> {
+        self.replace(&entry.pool, entry.space, None).await
+    }
+
+    async fn replace(&self, pool: &str, space: u32, entry: Option<Entry>) -> io::Result<()> {
         let entries = {
             let mut all = self.all.lock();
-            all.retain(|e| (&e.pool, e.space) != (&pool, space));
-            all.extend(attach.map(|attach| Entry { pool, space, attach }));
+            all.retain(|e| (e.pool.as_str(), e.space) != (pool, space));
+            all.extend(entry);
             all.clone()
         };
         let Some(folder) = self.folder.clone() else { return Ok(()) };
@@ -76,16 +131,25 @@ mod tests {
         let (pool, other) = (PoolId([1; 16]), PoolId([2; 16]));
         let attach = |nbd: &str| Attach { nbd: Some(nbd.into()), ublk: false, read_only: true };
         let remembered = Remembered::open(Some(folder.path())).expect("none yet");
-        remembered.set(pool, SpaceId(1), Some(attach("/first"))).await.expect("room");
-        remembered.set(pool, SpaceId(1), Some(attach("/second"))).await.expect("room");
-        remembered.set(other, SpaceId(1), Some(attach("/other"))).await.expect("room");
+        let names = || Names { pool_name: "tank".to_owned(), space_name: "vm".to_owned() };
+        remembered.set(pool, SpaceId(1), names(), attach("/first")).await.expect("room");
+        remembered.set(pool, SpaceId(1), names(), attach("/second")).await.expect("room");
+        remembered.set(other, SpaceId(1), Names::default(), attach("/other")).await.expect("room");
         let again = Remembered::open(Some(folder.path())).expect("it can be read");
         let found = again.of(pool);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].0, found[0].1.nbd.as_deref()), (SpaceId(1), Some(Path::new("/second"))));
-        again.set(pool, SpaceId(1), None).await.expect("room");
+        let named = |known: PoolId| {
+            let others = again.of_others(|id| id == known.to_string());
+            others.iter().map(|e| format!("{}/{}", e.pool(), e.space())).collect::<Vec<_>>()
+        };
+        assert_eq!(named(other), ["tank/vm"]);
+        assert_eq!(named(pool), [format!("{other}/1")], "a file of an earlier version has no names");
+        again.remove(pool, SpaceId(1)).await.expect("room");
         let again = Remembered::open(Some(folder.path())).expect("it can be read");
         assert_eq!((again.of(pool).len(), again.of(other).len()), (0, 1));
+        again.remove_entry(&again.of_others(|_| false)[0]).await.expect("room");
+        assert_eq!(again.of(other).len(), 0);
         std::fs::write(folder.path().join(FILE), "damaged").expect("room");
         assert!(Remembered::open(Some(folder.path())).is_err());
     }

@@ -22,9 +22,11 @@ use crate::config::ShareSection;
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
 
 /// See the module.
-struct PoolShare {
+pub(super) struct PoolShare {
     storage: Arc<Storage>,
-    pool: String,
+    /// The name of the share.
+    pub(super) name: String,
+    pub(super) pool: String,
     resiliency: ResiliencySetting,
     columns: Option<u8>,
 }
@@ -44,12 +46,14 @@ impl Drop for InUse {
 impl Storage {
     /// The backend of a share of a pool's virtual disks.
     pub(in crate::daemon) fn share(self: &Arc<Storage>, section: &ShareSection, pool: &str) -> Arc<dyn Vfs> {
-        let disks = PoolShare {
+        let disks = Arc::new(PoolShare {
             storage: Arc::clone(self),
+            name: section.name.clone(),
             pool: pool.to_owned(),
             resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
             columns: section.columns,
-        };
+        });
+        self.pools.shares.lock().push(Arc::downgrade(&disks));
         let files = || SpaceFiles::new(self.pools.env.clone(), self.pools.arena.clone());
         let files = Arc::clone(self.files.lock().entry(pool.to_owned()).or_insert_with(files));
         let options = SpacesOptions {
@@ -57,7 +61,7 @@ impl Storage {
             volume: volume(pool),
             allow_delete: section.allow_delete,
         };
-        Spaces::new(Arc::new(disks), files, options)
+        Spaces::new(disks, files, options)
     }
 }
 
@@ -190,7 +194,61 @@ fn refused(pool: &str, error: &StorageError) -> VfsError {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use arena::Arena;
+    use env::Env;
+    use pool::PoolId;
+
     use super::*;
+    use crate::config::{Scratch, parse};
+    use crate::control::health::FaultStatus;
+    use crate::daemon::events::Events;
+
+    fn storage(state: Option<&Path>) -> Arc<Storage> {
+        let (env, arena) = (Env::real(), Arena::new(64 << 20).expect("memory"));
+        let section = parse("[storage]\ndevices = []\n", "c.toml").0.storage;
+        let events = Arc::new(Events::open(None, &env).expect("no file"));
+        let workers = vec![tokio::runtime::Handle::current()];
+        Arc::new(Storage::start(&section, &arena, &env, &events, state, [1; 16], workers).expect("a thread"))
+    }
+
+    fn section(more: &str) -> ShareSection {
+        let text = format!("[[share]]\nname = \"vms\"\nbackend = \"spaces\"\npool = \"tank\"\n{more}");
+        let (mut config, ..) = parse(&text, "c.toml");
+        config.shares.remove(0)
+    }
+
+    async fn missing(storage: &Storage) -> Vec<FaultStatus> {
+        let health = storage.ask(|pools| async move { Ok(pools.health().await) }).await.expect("a report");
+        health.faults.into_iter().filter(|f| f.fault_type == "StoragePool.NotFound").collect()
+    }
+
+    #[tokio::test]
+    async fn a_missing_pool_is_a_fault_while_a_share_or_an_attachment_needs_it() {
+        let state = Scratch::new("missing");
+        let attachment = format!(
+            r#"[{{"pool": "{}", "space": 1, "pool_name": "tank", "space_name": "vm", "nbd": "/run/vm.nbd", "ublk": false,
+                "read_only": false}}]"#,
+            PoolId([7; 16])
+        );
+        std::fs::write(state.0.join("attachments.json"), attachment).expect("a file");
+        let storage = storage(Some(&state.0));
+        let share = storage.share(&section(""), "tank");
+        let faults = missing(&storage).await;
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert_eq!(fault.recommended_actions, ["causeway pool import tank"]);
+        for part in ["the share vms", "the virtual disk vm (NBD on /run/vm.nbd)", "storage.devices"] {
+            assert!(fault.reason.contains(part), "{}", fault.reason);
+        }
+        drop(share);
+        assert!(
+            missing(&storage).await.iter().all(|f| !f.reason.contains("vms") && f.reason.contains("vm (NBD"))
+        );
+        storage.ask(|pools| async move { pools.detach("tank/vm").await }).await.expect("it is removed");
+        assert_eq!(missing(&storage).await, []);
+        storage.stop().await;
+    }
 
     /// Of the reference implementation of FNV.
     #[test]

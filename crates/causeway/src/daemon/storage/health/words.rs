@@ -433,6 +433,24 @@ pub(super) fn closed(id: PoolId, closed: &Closed) -> FaultStatus {
     }
 }
 
+/// A pool that was not found, and the shares and attachments that need it.
+pub(super) fn missing(pool: &str, users: &[String]) -> FaultStatus {
+    FaultStatus {
+        fault_id: identity(&format!("{pool}/StoragePool.NotFound")),
+        fault_type: "StoragePool.NotFound".to_owned(),
+        perceived_severity: Severity::Error as u8,
+        reason: format!(
+            "No disk of this pool was found, so these do not work: {}. Connect its disks and import it; if their paths are not in              storage.devices, add them there, and pass them now with --disk. If the pool was destroyed or renamed, remove the shares              (causeway share remove) and the attachments (causeway space detach)",
+            users.join(", ")
+        ),
+        faulting_object_description: format!("pool {pool}"),
+        faulting_object_location: format!("pool {pool}"),
+        recommended_actions: vec![format!("causeway pool import {}", quoted(pool))],
+        consequences: Vec::new(),
+        since_unix_s: None,
+    }
+}
+
 /// The command that adds a disk to a pool.
 pub(super) fn add_disk(pool: &str, disk: &DiskStatus) -> String {
     format!("causeway pool add-disk {} --disk{}", quoted(pool), places(std::slice::from_ref(disk)))

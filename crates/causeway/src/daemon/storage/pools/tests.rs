@@ -32,7 +32,8 @@ async fn pools_have_the_configured_timeouts() {
     assert_eq!(deadlines(), expected);
     pools.export("tank").await.expect("it is exported");
     let again = ImportRequest { paths: vec![path], ..ImportRequest::default() };
-    pools.import(again).await.expect("it is imported");
+    let imported = pools.import(again).await.expect("it is imported");
+    assert!(imported.notes.iter().any(|n| n.contains("a.disk is not in storage.devices")), "{imported:?}");
     assert_eq!(deadlines(), expected);
     pools.close_all().await;
 }
