@@ -4,9 +4,10 @@
 //! and I/O run on the calling thread. Changes run on the storage thread and complete there, even if the caller stops
 //! waiting.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use env::BoxFuture;
+use parking_lot::Mutex;
 use pool::{CommitError, InvalidOp, SpaceId, SpaceRecord, State};
 use pool_local::LocalError;
 use vfs::{
@@ -23,12 +24,16 @@ use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
 
 /// See the module.
 pub(super) struct PoolShare {
+    /// Itself, for futures that may live longer than a call.
+    this: Weak<PoolShare>,
     storage: Arc<Storage>,
     /// The name of the share.
     pub(super) name: String,
     pub(super) pool: String,
     resiliency: ResiliencySetting,
     columns: Option<u8>,
+    /// Why the pool was not open at the last request; this is logged once.
+    closed: Mutex<Option<String>>,
 }
 
 /// An open file of a share: prevents that its virtual disk is destroyed or resized, or its pool exported.
@@ -46,12 +51,14 @@ impl Drop for InUse {
 impl Storage {
     /// The backend of a share of a pool's virtual disks.
     pub(in crate::daemon) fn share(self: &Arc<Storage>, section: &ShareSection, pool: &str) -> Arc<dyn Vfs> {
-        let disks = Arc::new(PoolShare {
+        let disks = Arc::new_cyclic(|this| PoolShare {
+            this: Weak::clone(this),
             storage: Arc::clone(self),
             name: section.name.clone(),
             pool: pool.to_owned(),
             resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
             columns: section.columns,
+            closed: Mutex::default(),
         });
         self.pools.shares.lock().push(Arc::downgrade(&disks));
         let files = || SpaceFiles::new(self.pools.env.clone(), self.pools.arena.clone());
@@ -67,7 +74,21 @@ impl Storage {
 
 impl PoolShare {
     fn pool(&self) -> VfsResult<Arc<OpenPool>> {
-        self.storage.pools.open_pool(&self.pool).map_err(|e| refused(&self.pool, &e))
+        let open = self.storage.pools.open_pool(&self.pool).map_err(|e| self.refused(&e))?;
+        *self.closed.lock() = None;
+        Ok(open)
+    }
+
+    /// Logs an error, and returns the nearest one for clients.
+    fn refused(&self, error: &StorageError) -> VfsError {
+        let text = error.to_string();
+        let is_closed = matches!(error, StorageError::NotOpen { .. } | StorageError::NoPool(_));
+        let repeated = is_closed && self.closed.lock().replace(text.clone()).as_ref() == Some(&text);
+        if !repeated {
+            let (pool, share) = (&self.pool, &self.name);
+            tracing::warn!(pool, share, "a request to a share of the virtual disks failed: {text}");
+        }
+        for_clients(error)
     }
 
     /// Makes a change on the storage thread.
@@ -78,14 +99,14 @@ impl PoolShare {
     where
         F: Future<Output = Result<T, StorageError>> + Send + 'static,
     {
-        let (storage, pool) = (Arc::clone(&self.storage), self.pool.clone());
+        let (share, name) = (self.this.upgrade(), self.pool.clone());
         Box::pin(async move {
-            let name = pool.clone();
+            let share = share.ok_or(VfsError::Stale)?;
             let call = |pools: Arc<Pools>| async move {
                 let open = pools.pool_to_change(&name)?;
                 work(pools, open).await
             };
-            storage.ask(call).await.map_err(|e| refused(&pool, &e))
+            share.storage.ask(call).await.map_err(|e| share.refused(&e))
         })
     }
 
@@ -135,7 +156,7 @@ impl VirtualDisks for PoolShare {
 
     fn open(&self, number: u64) -> VfsResult<OpenDisk> {
         let (open, space) = (self.pool()?, id(number).map_err(|_| VfsError::Stale)?);
-        let disk = open.space_for_clients(space).map_err(|e| refused(&self.pool, &e))?;
+        let disk = open.space_for_clients(space).map_err(|e| self.refused(&e))?;
         open.attachments.share(space);
         Ok(OpenDisk { disk, guard: Box::new(InUse { attachments: Arc::clone(&open.attachments), space }) })
     }
@@ -175,9 +196,9 @@ fn volume(pool: &str) -> u128 {
     pool.bytes().fold(BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// The nearest error for clients of a share; the log has the complete error.
-fn refused(pool: &str, error: &StorageError) -> VfsError {
-    let told = match error {
+/// The nearest error for clients of a share.
+fn for_clients(error: &StorageError) -> VfsError {
+    match error {
         StorageError::NoSpace(_) | StorageError::Owner(LocalError::NoSpace(_)) => VfsError::Stale,
         StorageError::Name { .. } => VfsError::InvalidName,
         StorageError::Commit(CommitError::Invalid(InvalidOp::NameTaken(_))) => VfsError::Exists,
@@ -187,9 +208,7 @@ fn refused(pool: &str, error: &StorageError) -> VfsError {
         StorageError::TooFewDisks { .. } | StorageError::CannotGrow { .. } => VfsError::NoSpace,
         StorageError::Attached { .. } | StorageError::Shared(_) => VfsError::Busy,
         _ => VfsError::Io(rustix::io::Errno::NODEV.raw_os_error()),
-    };
-    tracing::warn!(pool, "a request to a share of the virtual disks failed: {error}");
-    told
+    }
 }
 
 #[cfg(test)]
