@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -14,6 +15,8 @@ pub struct Instance {
     name: String,
     /// Values of [`Set::labels`], in their order.
     labels: Vec<String>,
+    /// Not listed, but still part of the sums.
+    unlisted: AtomicBool,
     /// Cells that any thread may change; changes are rare.
     shared: Block,
     members: Mutex<Members>,
@@ -59,7 +62,8 @@ impl Default for LeftOver {
 
 impl Instance {
     fn new(name: String, labels: Vec<String>) -> Instance {
-        Instance { name, labels, shared: Block::default(), members: Mutex::default() }
+        let unlisted = AtomicBool::new(false);
+        Instance { name, labels, unlisted, shared: Block::default(), members: Mutex::default() }
     }
 
     /// The instance name as Windows shows it.
@@ -70,6 +74,11 @@ impl Instance {
     /// Values of [`Set::labels`], in their order.
     pub fn labels(&self) -> &[String] {
         &self.labels
+    }
+
+    /// Removes it from lists until [`Instances::lasting`] returns it again; its counts stay, also in sums.
+    pub fn unlist(&self) {
+        self.unlisted.store(true, Ordering::Relaxed);
     }
 
     /// Adds `block` to this instance, including its earlier counts.
@@ -154,6 +163,7 @@ impl Instances {
     pub fn lasting(&self, name: &str, labels: &[&str]) -> Arc<Instance> {
         let mut list = self.list.lock();
         if let Some(i) = list.get(name) {
+            i.unlisted.store(false, Ordering::Relaxed);
             return Arc::clone(i);
         }
         let labels = labels.iter().map(|l| (*l).to_owned()).collect();
@@ -185,16 +195,18 @@ impl Instances {
         }
     }
 
-    /// The sums of all instances.
+    /// The sums of all instances, listed or not.
     pub(crate) fn sum(&self) -> Values {
         let mut sum = [0; crate::CELLS];
-        self.list().iter().for_each(|i| add_values(&mut sum, &i.values()));
+        let all: Vec<_> = self.list.lock().values().cloned().collect();
+        all.iter().for_each(|i| add_values(&mut sum, &i.values()));
         sum
     }
 
-    /// All instances, by name.
+    /// All instances by name, without those that [`Instance::unlist`] removed.
     pub fn list(&self) -> Vec<Arc<Instance>> {
-        self.list.lock().values().cloned().collect()
+        let list = self.list.lock();
+        list.values().filter(|i| !i.unlisted.load(Ordering::Relaxed)).cloned().collect()
     }
 }
 
@@ -237,6 +249,18 @@ mod tests {
         assert_eq!(instances.lasting("files", &["files"]).values()[3], 38, "it is the same instance");
         share.sub(CELL, 1);
         assert_eq!(share.values()[3], 37);
+    }
+
+    #[test]
+    fn an_unlisted_instance_counts_in_the_sum_and_is_listed_again_under_its_name() {
+        let instances = Instances::new(SETS[0]);
+        let share = instances.lasting("files", &["files"]);
+        share.add(CELL, 5);
+        share.unlist();
+        assert!(instances.list().is_empty());
+        assert_eq!(instances.sum()[3], 5);
+        instances.lasting("files", &["files"]).add(CELL, 1);
+        assert_eq!(instances.list().iter().map(|i| i.values()[3]).collect::<Vec<_>>(), [6]);
     }
 
     #[test]

@@ -104,10 +104,12 @@ impl Server {
     pub async fn remove_share(self: &Arc<Self>, name: &str) -> Result<(), ShareError> {
         let removed = {
             let mut shares = self.shares.write();
-            match shares.get(&fold(name)) {
+            let removed = match shares.get(&fold(name)) {
                 Some(s) if s.vfs().is_some() => shares.remove(&fold(name)),
                 _ => None,
-            }
+            };
+            // Before another share can get the name.
+            removed.inspect(|share| share.counted.unlist())
         };
         let share = removed.ok_or_else(|| ShareError::NotFound(name.to_owned()))?;
         share.removed.store(true, Ordering::Release);
