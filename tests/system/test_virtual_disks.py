@@ -180,6 +180,8 @@ def test_sizes_go_both_ways_while_another_disk_is_attached(share):
         set_size(f, 4097, p.INVALID_PARAMETER)
         assert "have the virtual disk vm open" in share.refused("space", "resize", "vm", "--size", "8MiB")
         assert "have the virtual disk vm open" in share.refused("space", "destroy", "vm", "--yes")
+        assert "have the virtual disk vm open" in share.refused("space", "rename", "vm", "new")
+        assert "nothing to change" in share("space", "rename", "vm", "vm")
         assert "other of the pool tank is attached" in share.refused("pool", "export", "tank")
     # An attached one grows, but does not become smaller under its other client.
     with client(share) as c, c.open("other.img") as f:
@@ -239,6 +241,9 @@ def test_deleting_asks_the_share(share):
         with c.open("vm.vhd", disposition=p.OPEN) as f:
             f.set(p.FILE, DISPOSITION, b"\1")
         assert names(share) == {}
+        with c.open("vm.img", disposition=p.CREATE, options=p.DELETE_ON_CLOSE):
+            share.refused("space", "rename", "vm", "other")
+        assert names(share) == {}, "the deletion is not lost"
         c.open("new.img", disposition=p.CREATE).close()
     assert share.json("space", "show", "new")["resiliency"] == "Simple"
     assert "allow_delete = true" in share.server.config.read_text()

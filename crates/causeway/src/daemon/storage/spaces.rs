@@ -123,12 +123,17 @@ impl Pools {
         Ok(done(format!("virtual disk {name} resized to {}", sizes[1]), notes))
     }
 
-    /// Renames a virtual disk; it may be in use.
+    /// Renames a virtual disk; it may be attached.
     ///
     /// # Errors
-    /// See [`StorageError`]: the name is taken, or the pool takes no changes.
+    /// See [`StorageError`]: the name is taken, the pool takes no changes, or clients of shares have it open. These
+    /// would not find it again under its old name, for example to delete it when they close it.
     pub async fn rename_space(&self, name: &str, to: &str) -> Result<Changed, StorageError> {
         let (open, space) = self.space_to_change(name)?;
+        if open.name_of(space) == to {
+            return Ok(done("nothing to change".to_owned(), Vec::new()));
+        }
+        open.refuse_shared(|shared| shared == space)?;
         self.rename_found(&open, space, to).await?;
         Ok(done(format!("virtual disk {name} renamed to {to}"), Vec::new()))
     }
