@@ -81,7 +81,7 @@ def suspended(machine):
 def test_a_suspended_pool_resumes_with_its_clients(machine, shelf, resiliency, names):
     machine.pool(names)
     machine("space", "create", "vm", "--pool", "tank", "--resiliency", resiliency, "--size", "48MiB")
-    machine("share", "add", "vms", "--pool", "tank")
+    machine("share", "add", "vms", "--pool", "tank", "--resiliency", resiliency)
     machine.attach()
     machine.qemu_io("write -P 1 0 4M", "flush")
     with Client(machine.server, share="vms") as client:

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::Daemon;
 use super::backends::Running;
+use super::storage::StorageError;
 use crate::commands::group;
 use crate::config::{
     self, AclEntry, AclLevel, ConfigError, Dialect, ProblemKind, ShareSection, check_share, edit,
@@ -44,6 +45,9 @@ pub enum AdminError {
     /// The configuration file.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Its pool.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
     /// The users file.
     #[error(transparent)]
     Users(#[from] UserFileError),
@@ -83,6 +87,7 @@ impl AdminError {
             AdminError::Share(ShareError::Name(_)) | AdminError::Users(UserFileError::BadName { .. }) => {
                 StatusCode::BAD_REQUEST
             }
+            AdminError::Storage(e) => e.status(),
             AdminError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             AdminError::Config(_) | AdminError::Users(_) | AdminError::Share(ShareError::Path(_)) => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -113,6 +118,7 @@ impl AdminError {
                 "give the server permission to read the directory, or choose another path"
             }
             AdminError::Config(e) => return e.cure(),
+            AdminError::Storage(e) => return e.cure(),
             _ => return None,
         };
         Some(cure.to_owned())
@@ -184,6 +190,9 @@ impl Daemon {
         check_share(&mut share, &self.config.server)
             .map_err(|(key, kind)| AdminError::BadShare { key, kind })?;
         let _one = self.changing.lock().await;
+        if share.pool.is_some() {
+            self.storage.check_share(&share).await?;
+        }
         let mut running = self.backend(None, &share)?;
         running.temporary = temporary;
         self.server.add_protected_share(running.config(), running.protection())?;

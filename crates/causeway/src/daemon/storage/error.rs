@@ -407,7 +407,9 @@ impl StorageError {
     /// The command or action that helps, if the message does not contain it.
     pub fn cure(&self) -> Option<String> {
         let cure = match self {
-            StorageError::NoPool(_) => "see causeway pool list",
+            StorageError::NoPool(_) => {
+                "see causeway pool list; open a pool with causeway pool import, or create one with causeway pool create"
+            }
             StorageError::NoSpace(_) => "see causeway space list",
             StorageError::NoJob(_) => "it has ended or never existed: see causeway job list",
             StorageError::NoDisk { pool, .. } => {

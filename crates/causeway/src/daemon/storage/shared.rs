@@ -17,7 +17,7 @@ use vfs::{
 use super::attach::Attachments;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
-use super::pools::Pools;
+use super::pools::{Known, Pools};
 use super::{Storage, spaces};
 use crate::config::ShareSection;
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
@@ -30,8 +30,8 @@ pub(super) struct PoolShare {
     /// The name of the share.
     pub(super) name: String,
     pub(super) pool: String,
-    resiliency: ResiliencySetting,
-    columns: Option<u8>,
+    /// The virtual disk of a new file, without its name.
+    new: NewSpace,
     /// Why the pool was not open at the last request; this is logged once.
     closed: Mutex<Option<String>>,
 }
@@ -56,8 +56,7 @@ impl Storage {
             storage: Arc::clone(self),
             name: section.name.clone(),
             pool: pool.to_owned(),
-            resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
-            columns: section.columns,
+            new: new_space(section),
             closed: Mutex::default(),
         });
         self.pools.shares.lock().push(Arc::downgrade(&disks));
@@ -69,6 +68,28 @@ impl Storage {
             allow_delete: section.allow_delete,
         };
         Spaces::new(disks, files, options)
+    }
+
+    /// Checks a new share of a pool.
+    ///
+    /// # Errors
+    /// There is no such pool, or it has too few disks for the files that clients would create. A pool that is not open,
+    /// or has absent disks, is not examined.
+    pub(in crate::daemon) async fn check_share(&self, section: &ShareSection) -> Result<(), StorageError> {
+        let new = new_space(section);
+        let is_read_only = section.read_only;
+        self.ask(move |pools| async move {
+            let Known::Open(open) = pools.find(&new.pool)?.1 else { return Ok(()) };
+            open.pool.read(|s| {
+                let is_complete = s.disks.keys().all(|disk| s.is_present(*disk));
+                if is_complete && !is_read_only {
+                    let (record, _) = spaces::shape(s, &new)?;
+                    s.check_shape(&record).map_err(CommitError::Invalid)?;
+                }
+                Ok(())
+            })
+        })
+        .await
     }
 }
 
@@ -109,21 +130,6 @@ impl PoolShare {
             share.storage.ask(call).await.map_err(|e| share.refused(&e))
         })
     }
-
-    /// The virtual disk of a new file.
-    fn new_space(&self, name: String) -> NewSpace {
-        NewSpace {
-            name,
-            pool: self.pool.clone(),
-            resiliency: self.resiliency,
-            size: Some(0),
-            columns: self.columns,
-            groups: None,
-            interleave: None,
-            provisioning: ProvisioningSetting::Thin,
-            media: Vec::new(),
-        }
-    }
 }
 
 impl VirtualDisks for PoolShare {
@@ -139,13 +145,13 @@ impl VirtualDisks for PoolShare {
     fn room(&self) -> VfsResult<Space> {
         let open = self.pool()?;
         let used: u64 = self.list()?.iter().map(|d| d.allocated).sum();
-        let shape = open.pool.read(|s| spaces::shape(s, &self.new_space(String::new())));
+        let shape = open.pool.read(|s| spaces::shape(s, &self.new));
         let free = shape.map_or(0, |(_, room)| room);
         Ok(Space { total: used + free, free, available: free })
     }
 
     fn create(&self, name: String) -> BoxFuture<VfsResult<VirtualDisk>> {
-        let new = self.new_space(name.clone());
+        let new = NewSpace { name: name.clone(), ..self.new.clone() };
         self.change(|pools, open| async move {
             pools.create_space(new).await?;
             let space = open.space_named(&name).ok_or(StorageError::NoSpace(name))?;
@@ -181,6 +187,21 @@ fn describe(s: &State, space: SpaceId, record: &SpaceRecord) -> VirtualDisk {
     let rows = record.data_rows().count() as u64;
     let allocated = (rows * record.row_bytes(s.slab_bytes)).min(record.size);
     VirtualDisk { number: space.0.into(), name: record.name.clone(), size: record.size, allocated }
+}
+
+/// The virtual disk of a new file of a share, without its name.
+fn new_space(section: &ShareSection) -> NewSpace {
+    NewSpace {
+        name: String::new(),
+        pool: section.pool.clone().unwrap_or_default(),
+        resiliency: section.resiliency.unwrap_or(ResiliencySetting::Mirror),
+        size: Some(0),
+        columns: section.columns,
+        groups: None,
+        interleave: None,
+        provisioning: ProvisioningSetting::Thin,
+        media: Vec::new(),
+    }
 }
 
 /// # Errors
@@ -222,6 +243,7 @@ mod tests {
     use super::*;
     use crate::config::{Scratch, parse};
     use crate::control::health::FaultStatus;
+    use crate::control::storage::{NewDisks, NewPool};
     use crate::daemon::events::Events;
 
     fn storage(state: Option<&Path>) -> Arc<Storage> {
@@ -266,6 +288,36 @@ mod tests {
         );
         storage.ask(|pools| async move { pools.detach("tank/vm").await }).await.expect("it is removed");
         assert_eq!(missing(&storage).await, []);
+        storage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_new_share_needs_a_pool_that_can_hold_its_files() {
+        let (scratch, storage) = (Scratch::new("shared"), storage(None));
+        let missing = storage.check_share(&section("")).await.expect_err("there is no pool");
+        assert_eq!(missing.to_string(), "there is no pool tank");
+        assert!(missing.cure().is_some_and(|c| c.contains("causeway pool create")));
+        let path = scratch.0.join("a.disk");
+        std::fs::File::create(&path).expect("a file").set_len(256 << 20).expect("a size");
+        let disks = NewDisks {
+            paths: vec![path],
+            force: false,
+            assume_atomic: true,
+            accept_loss: false,
+            usage: None,
+            media: None,
+            place: Default::default(),
+        };
+        let new = NewPool { name: "tank".to_owned(), disks, slab_size: None };
+        storage.ask(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
+        let refused = storage.check_share(&section("")).await.expect_err("a mirror needs two disks");
+        assert_eq!(refused.to_string(), "2 disks are needed and the pool tank has 1");
+        assert!(storage.check_share(&section("resiliency = \"simple\"\ncolumns = 2\n")).await.is_err());
+        for fits in ["resiliency = \"simple\"\n", "read_only = true\n"] {
+            storage.check_share(&section(fits)).await.expect("it fits");
+        }
+        storage.ask(|pools| async move { pools.export("tank").await }).await.expect("it is exported");
+        storage.check_share(&section("")).await.expect("a pool that is not open is not examined");
         storage.stop().await;
     }
 
