@@ -162,10 +162,7 @@ impl File {
     async fn write_exclusively(&self, c: &Ctx, form: Form, at: Range<u64>, src: &Sg) -> VfsResult<()> {
         let mut disk = self.disk.write().await;
         if at.end > self.length() + form.footer() {
-            let data = match at.end % BLOCK {
-                FOOTER if form == Form::Vhd => at.end - FOOTER,
-                _ => at.end.next_multiple_of(BLOCK),
-            };
+            let data = form.data_of(at.end);
             let open = disk.as_ref().ok_or(VfsError::Stale)?;
             let (size, row) =
                 (open.disk.info().geometry.size, open.disk.info().layout.map_or(BLOCK, |l| l.row));
@@ -242,15 +239,11 @@ impl File {
         }
     }
 
-    /// Sets the number of bytes of the file in this form.
+    /// Sets the number of bytes of the file in this form, rounded up as by a write that ends there.
     pub(super) async fn set_len(self: Arc<File>, form: Form, length: u64) -> VfsResult<()> {
-        let data = match length {
-            0 => 0, // as a client does before it rewrites the file
-            n if n > SIZE_MAX => return Err(VfsError::TooLarge),
-            n => n.checked_sub(form.footer()).ok_or(VfsError::InvalidArgument)?,
-        };
-        if !data.is_multiple_of(BLOCK) {
-            return Err(VfsError::InvalidArgument);
+        let data = form.data_of(length.min(SIZE_MAX + 1));
+        if data > SIZE_MAX {
+            return Err(VfsError::TooLarge);
         }
         let (env, file) = (self.env.clone(), self);
         env.run(async move {

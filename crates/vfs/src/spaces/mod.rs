@@ -4,7 +4,7 @@
 //! **One file.** Both names have one [`FileKey`], so share modes, locks and leases apply to both, and across all shares
 //! of a pool, which have one [`SpaceFiles`].
 //!
-//! **Lengths** are multiples of [`BLOCK`], plus the footer for `.vhd`; others are refused. A new file is a virtual disk
+//! **Lengths** are multiples of [`BLOCK`], plus the footer for `.vhd`; others are rounded up. A new file is a virtual disk
 //! of 0 bytes. A write past the end enlarges the virtual disk by whole steps ([`OpenDisk::step`]), so that not every
 //! write changes the pool's metadata; [`Node::flush`], [`Node::close`] and [`Node::set_len`] set its size to the length
 //! of the file. After a crash before one of these it is up to one step longer, with zeros at the end.
@@ -165,6 +165,14 @@ impl Form {
         match self {
             Form::Raw => 0,
             Form::Vhd => vhd::FOOTER,
+        }
+    }
+
+    /// The number of bytes of data of a file of at least `length` bytes: whole blocks.
+    fn data_of(self, length: u64) -> u64 {
+        match length % BLOCK {
+            vhd::FOOTER if self == Form::Vhd => length - vhd::FOOTER,
+            _ => length.next_multiple_of(BLOCK),
         }
     }
 
