@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode, header};
@@ -49,6 +51,14 @@ pub enum ControlError {
         /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The connection was closed before the response.
+    #[error("the server on {} ended during the command", socket.display())]
+    Ended {
+        /// The control socket.
+        socket: PathBuf,
+        /// Whether the command may have changed something.
+        may_have_changed: bool,
+    },
     /// A server listens there and does not respond.
     #[error("the server on {} did not answer within {seconds} s", socket.display())]
     Silent {
@@ -80,6 +90,14 @@ impl ControlError {
             ControlError::Connection { .. } => Some("pass the server's socket with --control".to_owned()),
             ControlError::Protocol { .. } => Some(
                 "pass the server's socket with --control; client and server should have the same version"
+                    .to_owned(),
+            ),
+            ControlError::Ended { may_have_changed: false, .. } => {
+                Some("is it running? systemctl status causeway".to_owned())
+            }
+            ControlError::Ended { .. } => Some(
+                "it is unknown whether the command took effect: when the server runs again (systemctl status causeway), check with \
+                 the commands list and show before you repeat it"
                     .to_owned(),
             ),
             ControlError::Silent { .. } => {
@@ -165,6 +183,11 @@ impl ControlClient {
         body: Option<&impl Serialize>,
     ) -> Result<T, ControlError> {
         let protocol = |source| ControlError::Protocol { socket: self.socket.clone(), source };
+        let may_have_changed = method != Method::GET;
+        let failed = |source: hyper::Error| match has_ended(&source) {
+            true => ControlError::Ended { socket: self.socket.clone(), may_have_changed },
+            false => protocol(source.into()),
+        };
         let stream = UnixStream::connect(&self.socket).await.map_err(|e| self.unreachable(e))?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
@@ -179,19 +202,21 @@ impl ControlClient {
         };
         let request = request.body(Full::new(Bytes::from(body))).map_err(|e| protocol(e.into()))?;
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(|e| protocol(e.into()))?;
+            let response = sender.send_request(request).await.map_err(failed)?;
             let status = response.status();
-            let body =
-                Limited::new(response.into_body(), LONGEST).collect().await.map_err(protocol)?.to_bytes();
-            Ok((status, body))
+            let body = Limited::new(response.into_body(), LONGEST).collect().await;
+            let body = body.map_err(|e| match e.downcast::<hyper::Error>() {
+                Ok(e) => failed(*e),
+                Err(e) => protocol(e),
+            })?;
+            Ok((status, body.to_bytes()))
         };
-        let (status, body) = tokio::select! {
-            done = exchange => done?,
-            // The connection ends before the response only if the peer closes it.
-            ended = connection => {
-                let source = ended.err().map_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into(), Into::into);
-                return Err(protocol(source));
-            }
+        let (exchange, connection) = (pin!(exchange), pin!(connection));
+        let (status, body) = match select(exchange, connection).await {
+            Either::Left((done, _)) => done?,
+            // The exchange has the response, or the reason why there is none.
+            Either::Right((Ok(()), exchange)) => exchange.await?,
+            Either::Right((Err(source), _)) => return Err(failed(source)),
         };
         if status.is_success() {
             serde_json::from_slice(&body).map_err(|e| protocol(e.into()))
@@ -208,6 +233,16 @@ impl ControlClient {
             _ => ControlError::Connection { socket, source },
         }
     }
+}
+
+/// Whether the peer closed the connection.
+fn has_ended(error: &hyper::Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|s| s.downcast_ref::<io::Error>());
+    let ends = [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe, io::ErrorKind::UnexpectedEof];
+    error.is_incomplete_message()
+        || error.is_canceled()
+        || error.is_closed()
+        || source.is_some_and(|s| ends.contains(&s.kind()))
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> ControlError {

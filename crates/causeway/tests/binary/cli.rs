@@ -1,13 +1,14 @@
 //! The binary as people meet it: exit codes, messages with cures, and a server's life from `ready` to its drain.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::program::{Scratch, Server, causeway};
+use crate::program::{Run, Scratch, Server, causeway};
 
 #[test]
 fn the_command_line_is_checked() {
@@ -142,11 +143,39 @@ fn without_a_server_the_cure_is_named() {
     let users = causeway(&["user", "list", "--control", &control], "");
     assert!(users.err.contains("--users FILE"), "{users:?}");
     // What answers there is something else.
-    let listener = std::os::unix::net::UnixListener::bind(&control).expect("bound");
-    let answer = std::thread::spawn(move || drop(listener.accept()));
-    let run = causeway(&["status", "--control", &control], "");
-    answer.join().expect("answered");
+    let run = answered(&control, b"220 mail.example ESMTP\r\n", &["status"]);
     assert!(run.code == 1 && run.err.contains("is not a causeway server"), "{run:?}");
+}
+
+#[test]
+fn a_server_that_ends_during_a_command_is_reported() {
+    let dir = Scratch::new("ends");
+    let control = dir.path("control.sock");
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{";
+    for answer in [&b""[..], &b"HTTP/1.1 20"[..], half] {
+        let read = answered(&control, answer, &["status"]);
+        assert!(read.code == 1 && read.err.contains("ended during the command: is it running?"), "{read:?}");
+        let change = answered(&control, answer, &["pool", "export", "tank"]);
+        assert!(
+            change.code == 1 && change.err.contains("unknown whether the command took effect"),
+            "{change:?}"
+        );
+    }
+}
+
+/// Runs a command whose server reads the request, sends these bytes, and closes the connection.
+fn answered(control: &str, bytes: &'static [u8], command: &[&str]) -> Run {
+    let _ = fs::remove_file(control);
+    let listener = UnixListener::bind(control).expect("bound");
+    let answer = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut request = [0; 4096];
+        let _ = client.read(&mut request).expect("a request");
+        client.write_all(bytes).expect("sent");
+    });
+    let run = causeway(&[command, &["--control", control]].concat(), "");
+    answer.join().expect("answered");
+    run
 }
 
 #[test]
