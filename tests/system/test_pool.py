@@ -556,7 +556,7 @@ def test_what_is_refused_says_why(machine):
         (["space", "detach", "vm"], "is not attached"),
         (["pool", "remove-disk", "tank", "17"], "the pool tank has no disk 17"),
         (["disk", "create-file", machine.path("x"), "--size", DISK], "File exists"),
-        (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "the minimum is"),
+        (["disk", "create-file", machine.path("small"), "--size", "1MiB"], "has at least 16 MiB"),
         (["disk", "create-file", machine.path("large"), "--size", 2**64 - 4096], "."),
         (["disk", "set", "tank/0", "--enclosure", "a\x1b[31m"], "control characters"),
         (["space", "create", "a", "--pool", "tank", "--size", 2**64 - 1], "a virtual disk cannot have 18446744073709551615 bytes"),

@@ -303,6 +303,9 @@ def test_a_virtual_disk_shrinks_where_nothing_is(machine):
     machine("space", "resize", "vm", "--size", "8MiB")
     # What is no size destroys nothing, whatever is confirmed.
     assert "cannot have 0 bytes" in machine.refused("space", "resize", "vm", "--size", "0", "--yes")
+    assert "cannot have 0 bytes" in machine.refused("space", "create", "empty", "--pool", "tank", "--size", "0")
+    told = machine.refused("disk", "create-file", machine.path("small"), "--size", "1MiB")
+    assert "at least 16 MiB" in told and "--slab-size" not in told
     machine.attach()
     machine.qemu_io("read -P 6 0 4M")
     machine("space", "detach", "vm")

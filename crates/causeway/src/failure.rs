@@ -131,6 +131,9 @@ pub enum Failure {
     /// An existing file could not be replaced with a new one.
     #[error("{0}: the file cannot be replaced with a new one")]
     NotReplaced(Box<Failure>),
+    /// A server refuses the name of the file that `put --resume` writes first.
+    #[error("{0}: --resume copies to NAME.part first, and the server refuses that name")]
+    NoPart(Box<Failure>),
     /// A copy was ended by a signal.
     #[error("interrupted: {left}")]
     Interrupted {
@@ -259,6 +262,9 @@ impl Failure {
                  interrupted copy leaves it incomplete"
                     .to_owned(),
             ),
+            Failure::NoPart(_) => {
+                Some("copy without --resume; a share of virtual disks has only NAME.img and NAME.vhd".to_owned())
+            }
             Failure::NotRegular { .. } => Some("copy its target, or omit it".to_owned()),
             Failure::IsDirectory { .. } => Some("pass -r to include its contents".to_owned()),
             Failure::NoSuchDirectory { .. } => Some("create it first: causeway mkdir".to_owned()),

@@ -169,7 +169,10 @@ impl Put {
             directory.join(&name).map_err(|source| crate::url::UrlError::Path { path: name, source })
         };
         let (part, state) = (beside("part")?, beside("part.state")?);
-        let part_file = remote.create(&part, Create::Continue).await?;
+        let part_file = match remote.create(&part, Create::Continue).await {
+            Err(e) if e.is_about_the_name() => return Err(Failure::NoPart(Box::new(e))),
+            created => created?,
+        };
         let state_file = remote.create(&state, Create::Continue).await?;
         let mut summer = match self.verified(local, path, &part_file, &state_file, &version).await? {
             Some(checkpoint) => Summer::new(checkpoint),

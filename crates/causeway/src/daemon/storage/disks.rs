@@ -57,7 +57,7 @@ impl Pools {
         }
         if new.size < Areas::DISK_MIN {
             let (size, least) = (new.size, Areas::DISK_MIN);
-            return Err(pool::AdminError::Unsuitable(pool::Unsuitable::Small { size, least }).into());
+            return Err(StorageError::SmallFile { size, least });
         }
         let (env, options) =
             (self.env.clone(), FileOptions { create: Some(new.size), ..FileOptions::default() });

@@ -51,6 +51,24 @@ pub enum StorageError {
         /// The reason.
         why: &'static str,
     },
+    /// The caller's: an enclosure, node or rack with an unusable name.
+    #[error("'{}' is not a valid {what}: {why}", crate::output::printable(name))]
+    Place {
+        /// `enclosure`, `node` or `rack`: the name of the option.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The reason.
+        why: &'static str,
+    },
+    /// The caller's: a file that is too small for a disk of a pool.
+    #[error("a disk of a pool has at least {}, not {}", human_bytes(*least), human_bytes(*size))]
+    SmallFile {
+        /// Requested bytes.
+        size: u64,
+        /// The minimum.
+        least: u64,
+    },
     /// The caller's: the name is in use.
     #[error("a pool {0} exists already")]
     PoolExists(String),
@@ -397,6 +415,8 @@ impl StorageError {
             | StorageError::Size(_)
             | StorageError::Groups(_)
             | StorageError::Name { .. }
+            | StorageError::Place { .. }
+            | StorageError::SmallFile { .. }
             | StorageError::TooFewColumns { .. }
             | StorageError::Shrinks { .. } => StatusCode::BAD_REQUEST,
             StorageError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -421,6 +441,10 @@ impl StorageError {
             StorageError::Name { .. } => {
                 "choose a name of 1 to 255 bytes without a slash, control characters, a dot at the beginning, or blanks around it"
             }
+            StorageError::Place { what, .. } => {
+                return Some(format!("pass a shorter --{what} without control characters"));
+            }
+            StorageError::SmallFile { .. } => "pass a larger --size",
             StorageError::TooFewColumns { .. } => {
                 "pass a larger --columns, or omit it: the default depends on the number of disks"
             }
@@ -676,7 +700,9 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
         }
         Unsuitable::Twice => "pass each disk only once",
         Unsuitable::StillWriting => "disconnect and reconnect the disk, and restart the server",
-        Unsuitable::Small { .. } => "use a larger disk, or smaller slabs: --slab-size",
+        Unsuitable::Small { .. } => {
+            "use a larger disk; a pool of smaller slabs accepts smaller disks: causeway pool create --slab-size"
+        }
         _ => return None,
     };
     Some(cure.to_owned())
@@ -699,17 +725,22 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
     Err(StorageError::Name { name: name.to_owned(), why })
 }
 
-/// Refuses names of racks, nodes and enclosures with control characters, because they are printed on terminals. An
-/// absent name is valid.
+/// Refuses names of racks, nodes and enclosures that are too long, or have control characters, because they are
+/// printed on terminals. An absent name is valid.
 ///
 /// # Errors
-/// [`StorageError::Name`].
+/// [`StorageError::Place`].
 pub(super) fn place_for_people(place: &Place) -> Result<(), StorageError> {
-    let names = [&place.rack, &place.node, &place.enclosure].into_iter().flatten();
-    match names.into_iter().find(|n| n.chars().any(char::is_control)) {
-        Some(name) => Err(StorageError::Name { name: name.clone(), why: "it has control characters" }),
-        None => Ok(()),
+    for (what, name) in [("rack", &place.rack), ("node", &place.node), ("enclosure", &place.enclosure)] {
+        let Some(name) = name else { continue };
+        let why = match name {
+            n if n.len() > 255 => "it is longer than 255 bytes",
+            n if n.chars().any(char::is_control) => "it has control characters",
+            _ => continue,
+        };
+        return Err(StorageError::Place { what, name: name.clone(), why });
     }
+    Ok(())
 }
 
 /// Why a pool cannot be opened, in words for people.
@@ -831,6 +862,18 @@ mod tests {
         };
         assert!(removed(Some("tank")).ends_with("causeway pool add-disk tank --disk '/d/a b.disk' --force"));
         assert!(removed(None).contains("pass --force"));
+    }
+
+    #[test]
+    fn an_unusable_place_is_named_with_its_option() {
+        let place = |enclosure: &str| Place { enclosure: Some(enclosure.to_owned()), ..Place::default() };
+        assert!(place_for_people(&place("")).is_ok() && place_for_people(&place(&"x".repeat(255))).is_ok());
+        for (name, why) in [("x".repeat(256), "longer than 255 bytes"), ("a\tb".to_owned(), "control")] {
+            let error = place_for_people(&place(&name)).expect_err("it is refused");
+            let text = error.to_string();
+            assert!(text.contains("is not a valid enclosure") && text.contains(why), "{text}");
+            assert!(error.cure().is_some_and(|c| c.contains("--enclosure")));
+        }
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl VirtualDisks for PoolShare {
     fn create(&self, name: String) -> BoxFuture<VfsResult<VirtualDisk>> {
         let new = NewSpace { name: name.clone(), ..self.new.clone() };
         self.change(|pools, open| async move {
-            pools.create_space(new).await?;
+            pools.create_space_or_empty(new).await?;
             let space = open.space_named(&name).ok_or(StorageError::NoSpace(name))?;
             let found = open.pool.read(|s| s.spaces.get(&space).map(|r| describe(s, space, r)));
             found.ok_or(StorageError::Owner(LocalError::NoSpace(space)))

@@ -37,6 +37,14 @@ impl Pools {
     /// # Errors
     /// See [`StorageError`]; nothing has changed then.
     pub async fn create_space(&self, new: NewSpace) -> Result<Changed, StorageError> {
+        match new.size {
+            Some(0) => Err(StorageError::Size(0)), // no command could use it
+            _ => self.create_space_or_empty(new).await,
+        }
+    }
+
+    /// As [`Pools::create_space`]; it may have a size of 0, like a new file of a share.
+    pub(super) async fn create_space_or_empty(&self, new: NewSpace) -> Result<Changed, StorageError> {
         name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(&new.pool)?;
