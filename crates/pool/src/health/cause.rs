@@ -162,7 +162,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
         if left > 0 && now.read_only {
             continue;
         }
-        let waits = if left == 0 { None } else { waits(now.jobs.iter().find(drains)) };
+        let waits = if left == 0 { None } else { waits(state, now.jobs.iter().find(drains)) };
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         out.push(Fault::new(Place::Disk(disk), severity, FaultKind::Retired { left, waits }));
     }
@@ -211,7 +211,7 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
             j.subject == Subject::Disk(disk) && matches!(j.kind, Kind::Resync | Kind::Rebuild)
                 || matches!(j.kind, Kind::Rebuild | Kind::Drain | Kind::Rebalance | Kind::Reshape)
         };
-        let waits = waits(now.jobs.iter().find(works));
+        let waits = waits(state, now.jobs.iter().find(works));
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         let bytes = regions * (state.slab_bytes / u64::from(of_slab.count()));
         Fault::new(Place::Disk(disk), severity, FaultKind::Behind { bytes, waits })
@@ -220,11 +220,15 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
 }
 
 /// Why a job does not run, if it does not.
-fn waits(job: Option<&JobState>) -> Option<Why> {
+fn waits(state: &State, job: Option<&JobState>) -> Option<Why> {
     match job.map(|j| j.why.clone()) {
         // The job was not started, or was stopped.
         None => Some(Why::Stopping),
         Some(None | Some(Why::Paced { .. } | Why::After(..) | Why::Soon(_))) => None,
+        // They have returned, and the job is about to continue.
+        Some(Some(Why::Away(disks))) if !disks.is_empty() && disks.iter().all(|d| state.is_present(*d)) => {
+            None
+        }
         Some(why) => why,
     }
 }

@@ -412,6 +412,11 @@ impl Shared {
             *members = Arc::new(f(&members));
             self.version.fetch_add(1, Ordering::AcqRel);
         }
+        self.tell_changed();
+    }
+
+    /// Wakes the tasks that wait for a change ([`Metadata::changes`]).
+    pub(crate) fn tell_changed(&self) {
         self.tenure.changed.send_modify(|n| *n += 1);
     }
 }

@@ -183,6 +183,13 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     snapshot.jobs = vec![resync(Some(Why::Paused))];
     let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(Why::Paused) };
     assert_eq!(super::faults(&snapshot)[0].kind, kind);
+    snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
+    let kind = FaultKind::Behind { bytes: SLAB / 2, waits: None };
+    assert_eq!(
+        super::faults(&snapshot)[0].kind,
+        kind,
+        "disk 0 has returned, and the job is about to continue"
+    );
     // The current data is on an absent disk: that is the cause.
     let mut s = pool(&["", "", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
@@ -222,7 +229,7 @@ fn a_disk_that_is_to_leave_is_told_as_one_that_is_retired() {
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
     assert_eq!(told(&now(&s)), ["5 disk 1 Retired"], "no job moves it");
-    for (why, severity) in [(None, 4), (Some(Why::Paused), 5), (Some(Why::Away(vec![DiskNumber(2)])), 5)] {
+    for (why, severity) in [(None, 4), (Some(Why::Paused), 5), (Some(Why::Away(vec![DiskNumber(2)])), 4)] {
         let mut snapshot = now(&s);
         snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), why.clone())];
         assert_eq!(told(&snapshot), [format!("{severity} disk 1 Retired")], "{why:?}");

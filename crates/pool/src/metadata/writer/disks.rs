@@ -30,6 +30,8 @@ impl Writer {
             self.shared.remove_member(disk);
             return Err(e);
         }
+        // Tasks that were woken by the new member may have read the state before the commit.
+        self.shared.tell_changed();
         self.rechoose().await
     }
 

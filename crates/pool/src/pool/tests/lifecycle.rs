@@ -99,6 +99,20 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
     assert_eq!(pool.return_disk(w.disk(2), false).await, Err(AdminError::Present(back)));
 }
 
+/// A job that waits for an absent disk reads the state when it is woken.
+#[tokio::test(start_paused = true)]
+async fn tasks_are_woken_when_a_returned_disk_is_present() {
+    let mut w = World::new(3);
+    let pool = w.create().await;
+    w.disks[2].power_cut(PowerCut::LoseAll);
+    pool.rename("lake").await.unwrap();
+    w.disks[2] = w.disks[2].restart();
+    let changes = || pool.changes().get();
+    let before = changes();
+    pool.return_disk(w.disk(2), false).await.unwrap();
+    assert_eq!(changes(), before + 2, "once for the new member, and once when the state has it as present");
+}
+
 #[tokio::test(start_paused = true)]
 async fn when_too_few_are_left_the_pool_says_so_and_acknowledges_nothing() {
     let w = World::new(3);
