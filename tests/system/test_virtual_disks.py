@@ -116,6 +116,20 @@ def test_a_vhd_that_is_copied_there_is_the_one_that_comes_back(share):
     assert names(share) == {"there": 3 * MIB, "pieces": 3 * MIB}
 
 
+def test_a_dynamic_vhd_is_refused(share):
+    vhd, raw = share.server.folder / "dynamic.vhd", share.server.folder / "dynamic.raw"
+    raw.write_bytes(bytes(3 * MIB))
+    run(["qemu-img", "convert", "-f", "raw", "-O", "vpc", "-o", "subformat=dynamic", raw, vhd])
+    assert "STATUS_NOT_SUPPORTED" in cli(share, "put", vhd, url(share, "vm.vhd"), status=1)
+    assert share.server.said().count("subformat=fixed,force_size=on") == 1
+
+
+def test_put_resume_needs_a_share_with_other_names(share):
+    local = share.server.folder / "local"
+    local.write_bytes(bytes(MIB))
+    assert "copy without --resume" in cli(share, "put", "--resume", local, url(share, "vm.img"), status=1)
+
+
 def test_zeroed_ranges_give_their_room_back(share):
     def footprint():
         return share.json("space", "show", "vm")["footprint"]

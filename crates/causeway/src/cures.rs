@@ -86,6 +86,7 @@ pub fn request(error: &RequestError) -> Option<String> {
         }
         NtStatus::NOT_A_DIRECTORY => "a part of the path is a file, not a directory: check the path",
         NtStatus::OBJECT_NAME_INVALID => "the server refuses this name: choose a shorter or simpler one",
+        NtStatus::NOT_SUPPORTED => "the share does not support this: the server's log may have the reason",
         NtStatus::DELETE_PENDING => {
             "the file is being deleted: close the programs that have it open, or wait"
         }

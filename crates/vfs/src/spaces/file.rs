@@ -18,7 +18,7 @@ use env::{Ctx, Env};
 use parking_lot::Mutex;
 use tokio::sync::RwLock;
 
-use super::vhd::{FOOTER, footer};
+use super::vhd::{self, FOOTER, footer};
 use super::{BLOCK, Form, OpenDisk, VirtualDisks, now};
 use crate::{Stat, VfsError, VfsResult};
 
@@ -120,6 +120,9 @@ impl File {
             return Ok(0);
         }
         let end = offset.checked_add(length.into()).filter(|e| *e <= SIZE_MAX).ok_or(VfsError::TooLarge)?;
+        if form == Form::Vhd && offset == 0 {
+            self.refuse_dynamic(&sg_to_vec(&sg_slice(&src, 0, sg_len(&src).min(FOOTER as usize))))?;
+        }
         if offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK) {
             let disk = self.disk.read().await;
             let open = disk.as_ref().ok_or(VfsError::Stale)?;
@@ -136,6 +139,21 @@ impl File {
         let (env, file) = (self.env.clone(), self);
         env.run(async move { file.write_exclusively(&c, form, offset..end, &src).await }).await?;
         Ok(length)
+    }
+
+    /// # Errors
+    /// `Unsupported`: a file that begins with these bytes is not a fixed VHD; the reason is logged.
+    fn refuse_dynamic(&self, start: &[u8]) -> VfsResult<()> {
+        if !vhd::is_dynamic(start) {
+            return Ok(());
+        }
+        let disk = self.disks.get(self.number).map_or_else(|_| String::new(), |d| d.name);
+        tracing::warn!(
+            disk,
+            "a dynamic or differencing VHD was refused: a virtual disk is shown as a fixed VHD only; convert it first: \
+             qemu-img convert -O vpc -o subformat=fixed,force_size=on"
+        );
+        Err(VfsError::Unsupported)
     }
 
     /// Payload in pieces that disks can take; copied if it is not, once instead of once for each copy of the data. If no

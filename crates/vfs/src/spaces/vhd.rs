@@ -44,6 +44,11 @@ pub(super) fn footer(id: FileKey, size: u64) -> [u8; FOOTER as usize] {
     out
 }
 
+/// Whether a file that begins with these bytes is a dynamic or differencing VHD, which begins with a copy of its footer.
+pub(super) fn is_dynamic(start: &[u8]) -> bool {
+    start.starts_with(b"conectix") && matches!(start.get(60..64), Some([0, 0, 0, 3 | 4]))
+}
+
 /// Cylinders, heads and sectors (the specification's appendix "CHS Calculation").
 fn geometry(size: u64) -> [u8; 4] {
     let total = (size / 512).min(65_535 * 16 * 255);

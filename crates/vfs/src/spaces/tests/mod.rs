@@ -154,6 +154,21 @@ async fn lengths_are_whole_blocks_and_the_footer() {
     assert_eq!((share.memory.size("vm"), size(&vhd).await), (0, FOOTER));
 }
 
+/// Only a fixed VHD has the bytes of its disk at their offsets.
+#[tokio::test]
+async fn a_dynamic_vhd_is_refused() {
+    let share = share();
+    let raw = share.create("vm.img").await;
+    let vhd = share.open("vm.vhd", OpenMode::Open).await.expect("there").node;
+    for (kind, wanted) in [(2, Ok(4096)), (3, Err(VfsError::Unsupported)), (4, Err(VfsError::Unsupported))] {
+        let mut start = vec![1; 4096];
+        start[..FOOTER as usize].copy_from_slice(&super::vhd::footer(raw.id(), 8192));
+        start[63] = kind;
+        assert_eq!(vhd.write(&Ctx::default(), 0, sg(&start)).wait().await, wanted, "disk type {kind}");
+        assert_eq!(raw.write(&Ctx::default(), 0, sg(&start)).wait().await, Ok(4096), "any bytes");
+    }
+}
+
 #[tokio::test]
 async fn a_growing_file_changes_the_pool_once_a_step_and_ends_exactly() {
     let share = share();
