@@ -1,5 +1,5 @@
-//! A server of directories on TCP, in a few lines of set-up: `serve PORT NAME=DIRECTORY… [--journal FILE]`. A name that
-//! begins with `-` (which clients leave out) has access-based enumeration. One user, `alice`, with the password
+//! A server of directories on TCP: `serve PORT NAME=DIRECTORY… [--journal FILE]`. A `-` before the name of a share,
+//! which is not part of the name, enables access-based enumeration. The only user is `alice`, with the password
 //! `correct horse 7`. Signing is required, as in the program's default configuration. With a journal clients may have
 //! persistent handles.
 

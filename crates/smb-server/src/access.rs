@@ -69,7 +69,7 @@ pub(crate) fn effective(stored: Option<&[u8]>) -> SecurityDescriptorBuf {
 /// the file has neither.
 ///
 /// # Errors
-/// The call failed for a reason that is not the file's.
+/// The backend call failed, for a reason other than an unreadable descriptor.
 pub(crate) async fn descriptor(
     r: &Request,
     node: &Arc<dyn Node>,
@@ -78,7 +78,7 @@ pub(crate) async fn descriptor(
     known(node.security(&r.ctx()).wait().await, stat, &*r.server.users)
 }
 
-/// [`descriptor`] of a file whose stored one the backend has read.
+/// [`descriptor`], from the result of reading the stored descriptor from the backend.
 ///
 /// # Errors
 /// As [`descriptor`].
@@ -132,7 +132,7 @@ pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
     may_pass(&r.session.user, &*r.server.users, &found.closed)
 }
 
-/// As [`may_reach`], given the directories without a descriptor on the path ([`Opened::closed`]).
+/// Like [`may_reach`], from the directories on the path that have no descriptor ([`Opened::closed`]).
 ///
 /// # Errors
 /// ACCESS_DENIED.
@@ -149,7 +149,7 @@ pub(crate) fn may_pass(user: &User, accounts: &dyn UserLookup, closed: &[Posix])
 /// another.
 ///
 /// # Errors
-/// The call failed for a reason that is not the file's.
+/// The backend call failed, for a reason other than an unreadable descriptor.
 fn stored(read: VfsResult<Option<Vec<u8>>>) -> Result<Option<Vec<u8>>, NtStatus> {
     match read {
         Ok(stored) => Ok(stored),
@@ -225,7 +225,7 @@ fn entries(dacl: Acl<'_>) -> impl Iterator<Item = Ace<'_>> {
     dacl.iter().map_while(Result::ok).filter(|a| !a.flags.contains(AceFlags::INHERIT_ONLY))
 }
 
-/// What a list's entries allow, beside what is allowed already (MS-DTYP 2.5.3.2).
+/// The rights in `allowed`, plus those that the list's entries grant (MS-DTYP 2.5.3.2).
 pub(crate) fn of_dacl(user: &User, is_owner: bool, dacl: Acl<'_>, mut allowed: AccessMask) -> AccessMask {
     let mut denied = AccessMask::empty();
     for ace in entries(dacl) {
@@ -344,7 +344,7 @@ fn add_to_sacl(new: &mut SecurityDescriptorBuf, inherited: Option<AclBuf>, auto:
     new.sacl = Some(acl);
 }
 
-/// The DACL of a new file that inherits nothing from its folder: as a token's default DACL.
+/// The DACL of a new file that inherits nothing from its folder: the same as a token's default DACL.
 fn default_of(owner: &Sid) -> AclBuf {
     let mut acl = AclBuf::new();
     for sid in [owner, &Sid::LOCAL_SYSTEM] {
@@ -368,7 +368,7 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
         let to_folders = ace.flags.contains(AceFlags::CONTAINER_INHERIT);
         let goes_on = directory && !ace.flags.contains(AceFlags::NO_PROPAGATE_INHERIT);
         let kept = ace.flags & (AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT);
-        // Entries are marked as inherited where the folder's descriptor is auto-inherited: its tools look for the mark.
+        // Entries are marked as inherited if the folder's descriptor is auto-inherited: permission editors need it.
         let mut base = ace.flags & !(INHERITANCE | AceFlags::INHERITED);
         base.set(AceFlags::INHERITED, auto);
         let sid = match ace.sid {
@@ -485,7 +485,7 @@ fn replace(
         d.control |= ControlFlags::DACL_PRESENT;
         d.dacl = d.dacl.take().map(|acl| mapped(acl.as_acl()));
     }
-    // MS-DTYP 2.4.6: "auto-inherited" is kept when the client asks for it with "required", which itself is not.
+    // MS-DTYP 2.4.6: AUTO_INHERITED is stored if the client also sends AUTO_INHERIT_REQ; the latter is not stored.
     for (part, required, inherited) in [
         (SecurityInformation::DACL, ControlFlags::DACL_AUTO_INHERIT_REQ, ControlFlags::DACL_AUTO_INHERITED),
         (SecurityInformation::SACL, ControlFlags::SACL_AUTO_INHERIT_REQ, ControlFlags::SACL_AUTO_INHERITED),

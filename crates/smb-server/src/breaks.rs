@@ -47,7 +47,7 @@ impl Clients {
         self.0.lock().get(&client).map_or(0, Vec::len)
     }
 
-    /// Sends to the first of a client's connections that takes it.
+    /// Sends a notice over the first of a client's connections that accepts it; returns false if none does.
     fn send(&self, client: Guid, notice: Notice) -> bool {
         self.0.lock().get(&client).is_some_and(|list| list.iter().any(|inbox| inbox.send(notice)))
     }
@@ -68,11 +68,11 @@ impl LeaseTable {
         self.0.lock().get(&id).cloned()
     }
 
-    /// Runs `join` while no lease of this key is added or removed. `fits` says whether the file that the lease is on
-    /// already is the one to join.
+    /// Runs `join` while no lease of this key is added or removed. `fits` tells whether the file of an existing lease
+    /// is the one to join.
     ///
     /// # Errors
-    /// INVALID_PARAMETER when it is not (MS-SMB2 3.3.5.9.8), and the errors of `join`.
+    /// `misfit()` if it is not (INVALID_PARAMETER: MS-SMB2 3.3.5.9.8), and the errors of `join`.
     pub(crate) fn join<T, E>(
         &self,
         id: LeaseId,
@@ -177,17 +177,18 @@ impl Server {
         }
     }
 
-    /// The break notification that a client may have missed which has reconnected to an open. Send it after the reply,
-    /// which has the open's new FileId ([`crate::request::Reply::then`]). The acknowledgement timer starts again.
+    /// The break notification that a client may have missed while it was disconnected from this open. Send it after
+    /// the reply, which has the open's new FileId ([`crate::request::Reply::with_notice`]). The acknowledgement timer
+    /// starts again.
     pub(crate) fn missed_break(&self, open: &Open) -> Option<Notice> {
         let f = open.file()?;
         let notice = f.file.remind(f.holder?, self.env.moment())?;
         self.message_of(&notice)
     }
 
-    /// The client of a persistent open is disconnected. While all opens of its oplock or lease are, the timer of a
-    /// break does not run (MS-SMB2 3.3.4.7: the timer starts when the notification is sent): the client reconnects
-    /// within `timeout`, or the opens are closed.
+    /// The client of a persistent open has disconnected. While all opens of its oplock or lease are disconnected, the
+    /// timer of a break does not run (MS-SMB2 3.3.4.7: the timer starts when the notification is sent). The client
+    /// reconnects within `timeout`, or the opens are closed.
     pub(crate) fn suspend_break(&self, open: &Open, timeout: Duration) {
         let Some((f, id)) = open.file().and_then(|f| Some((f, f.holder?))) else { return };
         if open.durable.lock().kept != Durability::Persistent {
@@ -211,7 +212,7 @@ impl Server {
             self.suspend_break(open, TIMEOUT_MAX);
             return;
         }
-        // Its CREATE is not answered yet: the response states the rights that remain.
+        // There is no open yet: the CREATE is not answered, and its response will state the remaining rights.
         if opens.is_empty() {
             file.revoke(notice.holder);
         }

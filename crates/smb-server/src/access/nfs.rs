@@ -5,7 +5,7 @@
 //! |--------------------|---------------------|-------------------------------------------------------------------|
 //! | `S-1-5-88-1-UID`   | owner, entry        | the user with that number; in the token of the account mapped to it |
 //! | `S-1-5-88-2-GID`   | group, entry        | the group with that number; in the tokens of its members          |
-//! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits, for clients: they decide nothing here, but for [`unix`](super::unix) |
+//! | `S-1-5-88-3-MODE`  | entry without rights | file type and permission bits for clients; the server uses them in [`unix`](super::unix) only |
 //!
 //! A client's numbers need not be the server's. So any user may set such an owner: it is stored, and has an owner's
 //! rights only for the account that this server maps to the number.

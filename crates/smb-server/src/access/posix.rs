@@ -1,11 +1,11 @@
 //! The descriptor of a file that has none stored: computed from owner, group and mode (docs/access.md).
 //!
-//! The entries, in this order, of which those without rights are left out:
+//! The entries, in this order; all but the first row are omitted if they have no rights:
 //!
-//! | entry                              | rights                                                      | passed on by a directory |
+//! | entry                              | rights                                                      | inherited by children |
 //! |------------------------------------|-------------------------------------------------------------|------------|
 //! | deny `S-1-5-88-1`, `-2`, `-3`      | none: owner, group and mode for the Linux client ([`nfs`])   | no         |
-//! | allow Creator Owner (of a directory) | all                                                       | only so    |
+//! | allow Creator Owner (of a directory) | all                                                       | only       |
 //! | allow Administrators               | all                                                         | yes        |
 //! | deny the owner                     | what group or others have and the owner has not             | no         |
 //! | allow the owner                    | the owner's bits                                            | no         |
@@ -21,7 +21,7 @@ use vfs::{Kind, Posix};
 use super::nfs;
 use crate::identity;
 
-/// The rights that every class with any bit has in addition; never denied.
+/// Rights that a class has in addition if it has any bit; these rights are never denied.
 const ALWAYS: AccessMask =
     AccessMask::READ_CONTROL.union(AccessMask::SYNCHRONIZE).union(AccessMask::READ_ATTRIBUTES);
 const STICKY: u32 = 0o1000;

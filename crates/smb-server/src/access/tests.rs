@@ -107,7 +107,7 @@ fn inheritance() {
             let new = for_new(&user(1), Some(&parent), None, directory).expect("made");
             let expected = match expected {
                 Some(flags) => vec![(flags, READ, sid(2))],
-                // Nothing is passed on: the owner and the system.
+                // Nothing is inherited: the entries are for the owner and the system.
                 None => [sid(1), Sid::LOCAL_SYSTEM].map(|s| (none, AccessMask::FILE_ALL_ACCESS, s)).to_vec(),
             };
             assert_eq!(entries_of(&new), expected, "{flags:?}, directory: {directory}");

@@ -187,7 +187,7 @@ async fn remove_stream(
     place: Option<(Arc<Share>, VfsPath)>,
 ) {
     let Some(f) = open.file() else { return };
-    // An open that found the stream before this does not join it after.
+    // An open that found the stream before this change cannot join it afterwards.
     let mut change = None;
     if let Some((share, path)) = &place {
         change.insert(server.namespace.begin_change(share).await).touch(path, f.file.id());
@@ -204,7 +204,7 @@ async fn remove_stream(
 /// Removes the names of a file that the close of this open removes (MS-FSA 2.1.5.5, File Deletion): mostly one.
 async fn remove_names(server: &Arc<Server>, open: &Open) {
     let Some(f) = open.file() else { return };
-    // A name may change until then, its share does not.
+    // The name may change until the change has begun; its share does not.
     while let Some(Removal { share, .. }) = f.file.removal(open.persistent) {
         let mut change = server.namespace.begin_change(&share).await;
         if let Some(removal) = f.file.removal(open.persistent) {

@@ -45,7 +45,7 @@ use keep::Replayed;
 /// The index of quotas on NTFS, which clients open to ask for quotas.
 const QUOTA_INDEX: &str = "$Extend\\$Quota:$Q:$INDEX_ALLOCATION";
 
-/// What overwriting changes of a file.
+/// The properties of a file that overwriting changes, as reported to watches.
 const OVERWRITTEN: CompletionFilter = CompletionFilter::ATTRIBUTES
     .union(CompletionFilter::SIZE)
     .union(CompletionFilter::LAST_WRITE)
@@ -67,7 +67,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
     }
 }
 
-/// Completes when the connection is gone. A CANCEL is for the request itself.
+/// Completes when the connection has ended. A CANCEL does not count: the request itself handles it.
 async fn abandoned(cancel: &Cancel) {
     cancel.cancelled().await;
     if cancel.is_by_client() {
@@ -177,14 +177,14 @@ impl<'a> Plan<'a> {
     ) -> Result<Plan<'a>, NtStatus> {
         let desired = q.desired_access.map_generic();
         let mut ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
-        // A privilege, which no share grants.
+        // A privilege grants this right, not the share.
         ceiling.set(AccessMask::ACCESS_SYSTEM_SECURITY, r.session.user.is_administrator());
         // MS-SMB2 3.3.5.9: more than the share allows is refused before the file is looked at.
         let special = AccessMask::MAXIMUM_ALLOWED | AccessMask::ACCESS_SYSTEM_SECURITY;
         if !ceiling.contains(desired & !special) {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        // MS-FSA 2.1.5.1: SeSecurityPrivilege, for a file that is about to be made too.
+        // MS-FSA 2.1.5.1: needs SeSecurityPrivilege, even if the file does not exist yet.
         if desired.contains(AccessMask::ACCESS_SYSTEM_SECURITY) && !r.session.user.is_administrator() {
             return Err(NtStatus::PRIVILEGE_NOT_HELD);
         }
@@ -227,7 +227,7 @@ impl<'a> Plan<'a> {
             && !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
     }
 
-    /// Rights that overwriting needs beside those asked for (MS-FSA 2.1.5.1.2).
+    /// Rights that overwriting needs in addition to the requested ones (MS-FSA 2.1.5.1.2).
     fn implied(&self) -> AccessMask {
         match self.disposition() {
             d if !self.overwrites() => {
@@ -274,7 +274,7 @@ impl<'a> Plan<'a> {
         }
         if let Some(reserved) = reserved {
             reserved.made(open.persistent);
-            // A TREE_DISCONNECT or the end of the session may have closed it meanwhile, before it had this name.
+            // A TREE_DISCONNECT or the end of the session may have closed it before its CreateGuid was recorded.
             if self.r.server.opens.find(open.persistent).is_none() {
                 self.r.server.creates.forget(&open);
                 return Err(NtStatus::FILE_CLOSED);

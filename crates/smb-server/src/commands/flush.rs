@@ -1,4 +1,4 @@
-//! FLUSH (MS-SMB2 3.3.5.11). A CANCEL ends it (3.3.5.16); what it has begun continues in the backend.
+//! FLUSH (MS-SMB2 3.3.5.11). A CANCEL ends the request (3.3.5.16); the backend completes the flush that it has begun.
 
 use std::pin::pin;
 

@@ -47,7 +47,7 @@ impl Output {
         Output { status: NtStatus::SUCCESS, bytes }
     }
 
-    /// A structure that is returned whole or not at all.
+    /// Output that is returned whole or not at all: BUFFER_TOO_SMALL if it is longer than `room` bytes.
     fn whole(bytes: Vec<u8>, room: usize) -> Result<Output, NtStatus> {
         if bytes.len() > room { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Output::of(bytes)) }
     }
@@ -80,7 +80,7 @@ async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus>
     let room = q.max_output_response as usize;
     match q.ctl_code {
         F::QUERY_NETWORK_INTERFACE_INFO => return network::interfaces(r, q),
-        // MS-SMB2 3.3.5.15.2: a server that is in no DFS namespace.
+        // MS-SMB2 3.3.5.15.2: this server is in no DFS namespace.
         F::DFS_GET_REFERRALS | F::DFS_GET_REFERRALS_EX => {
             return Err(if q.file_id.is_none() { FS_DRIVER_REQUIRED } else { NtStatus::INVALID_PARAMETER });
         }
@@ -173,7 +173,7 @@ fn changeable(f: &FileOpen) -> Result<&VolumeInfo, NtStatus> {
     if info.read_only { Err(NtStatus::MEDIA_WRITE_PROTECTED) } else { Ok(info) }
 }
 
-/// At least one of these rights.
+/// Checks that the open has at least one of these rights.
 fn require_any(open: &Open, rights: AccessMask) -> Result<(), NtStatus> {
     if AccessMask::from_bits_retain(open.access).intersects(rights) {
         Ok(())

@@ -91,7 +91,7 @@ async fn store(r: &Request, open: &Open, number: Option<u32>, undo: impl FnOnce(
     stored
 }
 
-/// A lock that a request has taken: whether it is exclusive.
+/// A lock that a request has taken, and whether it is exclusive.
 type Taken = (LockRange, bool);
 
 /// MS-SMB2 3.3.5.14: whether a client may send LOCK requests again.

@@ -33,7 +33,7 @@ pub(crate) fn file_attributes(s: &Stat) -> FileAttributes {
     FileAttributes::from_bits_retain(a.bits())
 }
 
-/// Attributes to store, of what a client sends.
+/// The attributes that are stored, out of those that a client sends.
 pub(crate) fn stored_attributes(a: FileAttributes) -> Attributes {
     Attributes::from_bits_truncate(a.bits()) & Attributes::STORED
 }

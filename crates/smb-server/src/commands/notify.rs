@@ -37,7 +37,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         buffer: room,
     };
     let share = &f.share;
-    // Before the request waits: its client may then change the directory at once, through any program.
+    // Begins before the request waits: after the interim response the client may change the directory at once.
     let outside = match share.watches.has(open.persistent) {
         true => None,
         false => Outside::watch(&r.server, share, &f.file.path_of(open.persistent), scope.tree).await,

@@ -63,7 +63,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     prepare(e, &text, q.flags)?;
     let single = q.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
     let room = q.output_buffer_length.min(r.facts.max_transact()) as usize;
-    // Before the directory is read: this memory also accounts for the entries built meanwhile.
+    // Allocated before the directory is read, to account for the entries that are built meanwhile.
     let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
     let mac = class == FileInfoClass::ID_BOTH_DIRECTORY && r.tree.mac_listings.load(Ordering::Relaxed);
     let mac = mac.then(|| f.file.path_of(open.persistent));
@@ -128,10 +128,10 @@ async fn fill(
         return Ok(Listing { status: NtStatus::SUCCESS, bytes });
     }
     let Some(entry) = e.waiting.front() else {
-        // MS-FSA 2.1.5.6.3: nothing matches at all, or nothing more.
+        // MS-FSA 2.1.5.6.3: no entry matches at all, or there are no more.
         return Err(if e.reported { NtStatus::NO_MORE_FILES } else { NtStatus::NO_SUCH_FILE });
     };
-    // MS-FSA 2.1.5.6.3: the first entry alone is too long: as much of it as there is room for.
+    // MS-FSA 2.1.5.6.3: the first entry alone exceeds the buffer: the part of it that fits is returned.
     let mut bytes = Vec::new();
     if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
         push(&mut list, entry, class, short, None)?;
@@ -140,7 +140,7 @@ async fn fill(
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
 }
 
-/// As [`more`], for a response that may have entries: then a CANCEL ends it as if there were no more.
+/// Like [`more`]. If the response has entries already (`any`), a CANCEL counts as the end of the directory.
 async fn more_for(r: &Request, f: &FileOpen, e: &mut Enumeration, any: bool) -> Result<bool, NtStatus> {
     match more(r, f, e).await {
         Err(NtStatus::CANCELLED) if any => Ok(false),
@@ -148,7 +148,7 @@ async fn more_for(r: &Request, f: &FileOpen, e: &mut Enumeration, any: bool) -> 
     }
 }
 
-/// Gets entries that match; false when there are no more.
+/// Gets more matching entries; returns false if there are none.
 ///
 /// # Errors
 /// CANCELLED, before a call of the backend; the errors of the backend.
@@ -164,7 +164,7 @@ async fn more(r: &Request, f: &FileOpen, e: &mut Enumeration) -> Result<bool, Nt
         if let Some(name) = pattern.literal().filter(|n| !matches!(*n, "." | "..")) {
             e.finished = true;
             match f.node.lookup(&ctx, name).wait().await {
-                // The case is the same too.
+                // With POSIX extensions, a name that differs in case does not match.
                 Ok(entry) if f.posix && entry.name != name => {}
                 Ok(entry) => e.waiting.extend(visible(r, f, vec![entry]).await?),
                 Err(VfsError::NotFound | VfsError::InvalidName | VfsError::NameTooLong) => {}
@@ -232,7 +232,7 @@ fn push(
         end_of_file: s.size,
         allocation_size: s.allocation,
         file_attributes: file_attributes(s),
-        // MS-FSA 2.1.5.6.3: the tag, where it has no field of its own.
+        // MS-FSA 2.1.5.6.3: EaSize holds the reparse tag if the class has no field for the tag.
         ea_size: if s.reparse.tag == 0 || has_tag_field(class) { s.ea_size } else { s.reparse.tag },
         reparse_tag: s.reparse.tag,
         file_id: s.id.file,

@@ -24,7 +24,7 @@ struct Answer {
     bytes: Vec<u8>,
     /// Bytes of the structure without its variable part: a client with a smaller buffer gets an error.
     fixed: usize,
-    /// No entry was left out already.
+    /// False if an entry was already left out.
     complete: bool,
 }
 
@@ -61,8 +61,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     fit(r, answer, room).await
 }
 
-/// MS-SMB2 3.3.5.20.1: too small for the structure is an error; too small for the name behind it is a warning, with
-/// what there is room for.
+/// MS-SMB2 3.3.5.20.1: a buffer too small for the fixed part is an error. If only the name after it does not fit, the
+/// reply has a warning and the part that fits.
 async fn fit(r: &Request, answer: Answer, room: usize) -> Result<Reply, NtStatus> {
     let Answer { mut bytes, fixed, complete } = answer;
     if room < fixed {

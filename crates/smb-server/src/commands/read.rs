@@ -103,7 +103,7 @@ impl FileRead<'_> {
         self.begin(&q)
     }
 
-    /// Begins what [`decode`] gave.
+    /// Starts a decoded READ.
     #[inline]
     fn begin(&self, q: &ReadRequest<'_>) -> Result<Outcome, NtStatus> {
         let by_rdma = q.channel != Channel::NONE;
@@ -179,7 +179,7 @@ impl Job {
     }
 }
 
-/// The bytes of payload that was asked for in memory.
+/// The buffers of a payload that was requested in memory.
 fn bytes(data: Data) -> Sg {
     match data {
         Data::Bufs(sg) => sg,

@@ -157,14 +157,14 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
 /// Whether an open may change its file's size to `size`.
 fn resizable(open: &Open, f: &FileOpen, size: u64) -> Result<(), NtStatus> {
     require(open, AccessMask::WRITE_DATA)?;
-    // MS-FSA 2.1.5.15.4: of files only, and a signed number that is not negative.
+    // MS-FSA 2.1.5.15.4: only files have a size, which is a non-negative signed number.
     if f.node.kind() == Kind::Directory || size > i64::MAX as u64 {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     Ok(())
 }
 
-/// FileModeInformation (MS-FSA 2.1.5.15.9): what may be changed after the open.
+/// FileModeInformation (MS-FSA 2.1.5.15.9): the modes that may be changed after the open.
 fn set_mode(f: &FileOpen, mode: CreateOptions) -> Result<(), NtStatus> {
     let (alert, no_alert) = (CreateOptions::SYNCHRONOUS_IO_ALERT, CreateOptions::SYNCHRONOUS_IO_NONALERT);
     let settable = CreateOptions::WRITE_THROUGH | CreateOptions::SEQUENTIAL_ONLY | alert | no_alert;

@@ -82,7 +82,7 @@ fn response(facts: &ConnectionFacts, share: &Share, maximal: u32) -> TreeConnect
     if share.protection.read().access_based_enumeration {
         flags |= ShareFlags::ACCESS_BASED_DIRECTORY_ENUM;
     }
-    // MS-SMB2 3.3.5.7: only with the connection's capability, or clients request persistent handles in vain.
+    // MS-SMB2 3.3.5.7: only if the connection has the capability; otherwise clients would request handles in vain.
     let persistent = facts.server_capabilities & Capabilities::PERSISTENT_HANDLES.bits() != 0;
     let mut capabilities = ShareCapabilities::empty();
     capabilities.set(ShareCapabilities::CONTINUOUS_AVAILABILITY, share.continuous && persistent);

@@ -16,7 +16,7 @@ use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
 use crate::status;
 
-/// Starts a WRITE; `whole` is its message with the payload, or its head where that is `piped`.
+/// Starts a WRITE. `whole` is the message with its payload, or only its head if the payload is in `piped`.
 pub(crate) fn start(r: Request, whole: &Sg, piped: Option<Piped>) -> Outcome {
     match begin(&r, whole, piped) {
         Ok(outcome) => outcome,
@@ -122,7 +122,7 @@ fn check(open: &Open, q: &WriteRequest<'_>, length: u32) -> Result<(), NtStatus>
     unlocked(open, q.offset, length)
 }
 
-/// Whether no byte-range lock is in the way.
+/// Checks that no byte-range lock forbids the write.
 fn unlocked(open: &Open, offset: u64, length: u32) -> Result<(), NtStatus> {
     let Some(file) = open.file() else { return Err(NtStatus::INVALID_DEVICE_REQUEST) };
     file.stream.check_io(open.persistent, offset, u64::from(length), true)

@@ -1,4 +1,4 @@
-//! What a CREATE changes of the file that it has opened: overwriting, and space reserved.
+//! Changes that a CREATE makes to the file that it has opened: it overwrites the file and reserves space.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Plan<'_> {
     async fn drop_streams(&self, f: &FileOpen, found: &Found) -> Result<(), VfsError> {
         let (ctx, server) = (self.r.ctx(), &self.r.server);
         let names = f.node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name);
-        // They are dropped after the change: an open that found a stream before that does not join it.
+        // The claims are dropped after the change: an open that found a stream before its removal cannot join it.
         let mut claims = Vec::new();
         let mut change = None;
         for name in names {

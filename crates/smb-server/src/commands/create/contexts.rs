@@ -28,7 +28,7 @@ pub(super) struct Wanted {
     /// Maximal access, unless the file was last changed at the time given.
     pub(super) maximal_access: Option<Option<FileTime>>,
     pub(super) disk_id: bool,
-    /// The file as it was then.
+    /// The time of the snapshot to open the file in.
     pub(super) snapshot: Option<SnapshotTime>,
     pub(super) lease: Option<Lease>,
     /// A durable handle of version 1.
@@ -63,7 +63,7 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
             }
             CreateRequestContext::SecurityDescriptor(bytes) => w.security = Some(bytes.to_vec()),
             CreateRequestContext::AllocationSize(bytes) => {
-                // A signed number that is not negative: Windows' NtCreateFile refuses others with this status.
+                // The size is a non-negative signed number: Windows' NtCreateFile refuses others with this status.
                 if bytes > i64::MAX as u64 {
                     return Err(NtStatus::INVALID_PARAMETER);
                 }
@@ -143,7 +143,7 @@ pub(crate) fn read_attributes(bytes: &[u8]) -> Result<Vec<ExtendedAttribute>, Nt
 /// The model of machine that a Mac shows.
 const MODEL: &str = "Causeway";
 
-/// Facts for the answer.
+/// Data for the contexts of the response.
 pub(super) struct Facts {
     pub(super) maximal: Option<AccessMask>,
     pub(super) written: FileTime,
@@ -170,7 +170,7 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         buf.response(&context).expect("a fixed size fits");
     };
     if let (Some(since), Some(access)) = (wanted.maximal_access, facts.maximal) {
-        // MS-SMB2 3.3.5.9.5: the client has it already when the file has not changed since.
+        // MS-SMB2 3.3.5.9.5: the client already knows its access if the file has not changed since.
         let known = since.is_some_and(|t| t.0 != 0 && t == facts.written);
         let (query_status, access) =
             if known { (NtStatus::NONE_MAPPED, AccessMask::empty()) } else { (NtStatus::SUCCESS, access) };
@@ -197,7 +197,7 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         server.set(AaplCapabilities::READ_DIRECTORY_ATTRIBUTES, facts.mac_listings);
         let data = AaplAnswer {
             server: asked(AaplParts::SERVER_CAPABILITIES).then_some(server),
-            // Names do not differ by case.
+            // No flags: names are case-insensitive.
             volume: asked(AaplParts::VOLUME_CAPABILITIES).then_some(AaplVolumeCapabilities::empty()),
             model: asked(AaplParts::MODEL).then_some(model.as_utf16()),
         };

@@ -34,7 +34,8 @@ impl Plan<'_> {
         let mut removal_deadline = None;
         loop {
             match self.attempt(&slot).await {
-                // MS-SMB2 3.3.5.16: while the backend was slow. No other request has seen the open, so it is reverted.
+                // MS-SMB2 3.3.5.16: cancelled during the backend's call. No other request has seen the open: it is
+                // reverted.
                 Ok(done) if self.r.cancel.is_by_client() => {
                     self.release();
                     Plan::give_up(done.open, &done.found).await;
@@ -137,7 +138,7 @@ impl Plan<'_> {
         let is_this = |leased: &LeasedFile| {
             leased.file.id() == id && leased.file.stream_name(&leased.stream) == self.stream
         };
-        // A lease's key names one file, also where no lease is granted.
+        // A lease key names one file, even if no lease is granted.
         if let CachingRequest::Lease(l) = self.wish
             && server.leases.find(l.id).is_some_and(|leased| !is_this(&leased))
         {
@@ -239,7 +240,7 @@ impl Plan<'_> {
         if let Err(e) = self.vfs.remove(&self.r.ctx(), path, id).wait().await {
             tracing::debug!(path = ?path.to_string(), "a file could not be removed after a failed CREATE: {e}");
         }
-        // Before the claim: an open that asked the backend until now must not join after.
+        // Dropped before the claim: an open that called the backend before this must not join afterwards.
         drop(change);
     }
 

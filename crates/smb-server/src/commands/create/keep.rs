@@ -74,11 +74,11 @@ pub(crate) fn is_named(r: &Request) -> bool {
     CreateRequest::decode(&r.message).is_ok_and(named)
 }
 
-/// What a CREATE with a CreateGuid is.
+/// The result of checking whether a CREATE with a CreateGuid is a replay.
 pub(super) enum Replayed {
     /// It was carried out before, and created this open.
     Answer(Arc<Open>),
-    /// Likewise; the client was disconnected, and the replay reconnects it.
+    /// It was carried out before. Its client was disconnected, and the replay reconnects the client to this open.
     TakenOver(Arc<Open>),
     New(Option<Reserved>),
 }
@@ -231,8 +231,8 @@ impl Plan<'_> {
     pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
         let stat = f.stat(&self.r.ctx(), &self.r.server.env).await.map_err(crate::status::of_vfs)?;
-        // The response has the oplock level of this request, not the one that was granted; a lease is stated as the
-        // open has it.
+        // The response has the oplock level of this request, not the granted one. A lease context has the open's
+        // current lease state.
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
             || open.durable.lock().kept == Durability::Persistent;

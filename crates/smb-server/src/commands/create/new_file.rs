@@ -64,13 +64,13 @@ impl NewFile {
 
     fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
         let (user, accounts) = (&self.session.user, &*self.server.users);
-        // MS-FSA 2.1.5.1, phase 6: the directories on the path, and a volume on which no file can be created.
+        // MS-FSA 2.1.5.1, phase 6: access to the directories on the path, and, below, a read-only volume.
         access::may_pass(user, accounts, &parent.closed)?;
         if let (Ok(None), Some(posix)) = (&parent.security, &parent.stat.posix) {
             access::may_pass(user, accounts, std::slice::from_ref(posix))?;
         }
         reparse::pass(&parent.stat)?;
-        // MS-FSA 2.1.5.1: the last link of the path is deleted.
+        // MS-FSA 2.1.5.1: the parent directory is marked for deletion.
         if self.server.files.find(parent.stat.id).is_some_and(|directory| directory.deleted_names() > 0) {
             return Err(NtStatus::DELETE_PENDING);
         }

@@ -41,7 +41,7 @@ impl Plan<'_> {
     pub(super) async fn open(&self) -> Result<Option<Found>, NtStatus> {
         let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
         let (opened, denied) = match self.call(check.as_ref()).await {
-            // MS-FSA 2.1.5.1, phase 7: the new file would be one.
+            // MS-FSA 2.1.5.1, phase 7: the CREATE would create a file, but the name ends with a separator.
             Err(NtStatus::OBJECT_NAME_NOT_FOUND)
                 if self.opens_only_directories
                     && !matches!(
@@ -77,7 +77,7 @@ impl Plan<'_> {
             true if opened.node.id() == file.node.id() => {
                 Ok(Some(Found { opened, made_file: false, resumed: false, granted, security }))
             }
-            // The file was removed meanwhile.
+            // The file was removed meanwhile, and the call has created a new one.
             true => self.judge_new(opened, &check).await.map(Some),
         }
     }

@@ -37,7 +37,7 @@ pub(super) async fn run(
     reopened
 }
 
-/// The kind of an open that a client names.
+/// The kind of handle that a reconnect context asks for.
 fn named_kind(wanted: Reconnect) -> Durability {
     match wanted {
         Reconnect::V2(q) if q.flags.contains(DurableFlags::PERSISTENT) => Durability::Persistent,

@@ -15,7 +15,7 @@ use crate::access;
 use crate::request::Reply;
 use crate::status;
 
-/// Whether an open may pass or open this.
+/// Checks whether an open may pass through or open a file with this metadata.
 ///
 /// # Errors
 /// STOPPED_ON_SYMLINK, IO_REPARSE_TAG_NOT_HANDLED.
@@ -28,7 +28,7 @@ pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
 }
 
 impl Plan<'_> {
-    /// As [`pass`], for the last component of the path; any may be opened with FILE_OPEN_REPARSE_POINT.
+    /// Like [`pass`], for the last component of the path: FILE_OPEN_REPARSE_POINT opens any reparse point.
     pub(super) fn pass_last(&self, stat: &Stat) -> Result<(), NtStatus> {
         if self.opens_points() { Ok(()) } else { pass(stat) }
     }
@@ -83,7 +83,7 @@ impl Plan<'_> {
         self.vfs.open(&self.r.ctx(), q).wait().await.ok()
     }
 
-    /// Bytes of the name that come behind its first `depth` components; none behind the last one.
+    /// Length in bytes of the name after its first `depth` components; 0 after the last one.
     fn text_behind(&self, depth: usize) -> u16 {
         if depth >= self.path.components().len() {
             return 0;
@@ -94,7 +94,7 @@ impl Plan<'_> {
         u16::try_from(2 * name[end..].encode_utf16().count()).unwrap_or(u16::MAX)
     }
 
-    /// MS-SMB2 2.2.2.2.1: where a symbolic link leads; in 3.1.1 inside an error context (2.2.2.1).
+    /// MS-SMB2 2.2.2.2.1: the reply with a symbolic link's target; in 3.1.1 inside an error context (2.2.2.1).
     async fn stopped(&self, link: &Opened, unparsed_path_length: u16) -> Result<Reply, NtStatus> {
         let point = link.node.reparse_point(&self.r.ctx()).wait().await.map_err(status::of_vfs)?;
         let point = point.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;

@@ -54,7 +54,7 @@ impl Plan<'_> {
 
     /// Whether an earlier run of the server created the file for this CREATE.
     pub(super) async fn is_resumed(&self, opened: &Opened) -> Result<bool, NtStatus> {
-        // A stream may be missing still.
+        // If the crash came before the stream was created, there is nothing to resume: the stream is created now.
         if opened.stat.size > 0 || opened.stream.is_none() && self.stream.is_some() {
             return Ok(false);
         }
@@ -65,7 +65,7 @@ impl Plan<'_> {
             && stored[BOOT_LEN..] == own[BOOT_LEN..])
     }
 
-    /// The rights to such a file: those of the CREATE that created it (MS-FSA 2.1.5.1.1), not those that the file's
+    /// The rights to a resumed file: those of the CREATE that created it (MS-FSA 2.1.5.1.1), not those that the file's
     /// attributes and descriptor grant.
     pub(super) async fn judge_resumed(&self, mut opened: Opened) -> Result<Found, NtStatus> {
         access::may_reach(self.r, &opened)?;

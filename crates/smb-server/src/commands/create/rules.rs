@@ -75,7 +75,7 @@ fn check_access(access: AccessMask, options: CreateOptions) -> Result<(), NtStat
     Ok(())
 }
 
-/// What a read-only volume refuses for any file (MS-FSA 2.1.5.1, 2.1.5.1.2.1).
+/// Refuses requests that fail for every file on a read-only volume (MS-FSA 2.1.5.1, 2.1.5.1.2.1).
 ///
 /// # Errors
 /// MEDIA_WRITE_PROTECTED, CANNOT_DELETE.
@@ -113,7 +113,7 @@ pub(super) fn check_existing(
     Ok(())
 }
 
-/// Whether an existing file with these attributes may be overwritten by the unnamed stream (MS-FSA 2.1.5.1.2).
+/// Whether overwriting the unnamed stream of an existing file with these attributes is allowed (MS-FSA 2.1.5.1.2).
 ///
 /// # Errors
 /// ACCESS_DENIED.
@@ -130,7 +130,7 @@ pub(super) fn check_replaced(
     Ok(())
 }
 
-/// The named stream that a name asks for; what follows for the kind of file goes into `options`.
+/// The named stream that a name asks for. Adds to `options` the kind of file that the name implies.
 ///
 /// # Errors
 /// NOT_A_DIRECTORY, FILE_IS_A_DIRECTORY: options that contradict the name. OBJECT_NAME_INVALID on a volume without streams.
@@ -142,7 +142,7 @@ pub(super) fn stream(
     let (directory, file) = (CreateOptions::DIRECTORY_FILE, CreateOptions::NON_DIRECTORY_FILE);
     match part {
         StreamPart::None => Ok(None),
-        // On such a volume a colon is invalid in any name, with or without a stream's name behind it.
+        // On a volume without streams a colon is invalid in any name, whether a stream's name follows or not.
         _ if !has_streams => Err(NtStatus::OBJECT_NAME_INVALID),
         StreamPart::Directory if options.contains(file) => Err(NtStatus::FILE_IS_A_DIRECTORY),
         StreamPart::Directory => {
@@ -160,7 +160,7 @@ pub(super) fn stream(
     }
 }
 
-/// Whether the last character of a name restricts the CREATE to directories, which its options do not.
+/// Whether a name ends with a separator, which restricts the CREATE to directories although its options do not.
 ///
 /// # Errors
 /// OBJECT_NAME_INVALID where the options ask for a file (MS-FSA 2.1.5.1, phase 1).

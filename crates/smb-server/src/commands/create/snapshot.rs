@@ -25,7 +25,7 @@ pub(super) fn take_token(name: String, wanted: &mut Wanted) -> String {
 /// connection.
 ///
 /// # Errors
-/// OBJECT_NAME_NOT_FOUND when there is none of that time, …
+/// OBJECT_NAME_NOT_FOUND if there is no snapshot of that time; other errors of the backend.
 pub(super) async fn open(
     r: &Request,
     at: SnapshotTime,

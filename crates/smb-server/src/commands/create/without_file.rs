@@ -21,7 +21,7 @@ pub(super) fn open_pipe(r: &Request, q: &CreateRequest<'_>, name: &str) -> Resul
     open_without_file(r, q, OpenTarget::Pipe(pipe), body)
 }
 
-/// Opens the index of quotas, of which there are none: it has no times and no data.
+/// Opens the quota index. There are no quotas, so it has no times and no data.
 pub(super) fn open_quota_index(r: &Request, q: &CreateRequest<'_>) -> Result<Reply, NtStatus> {
     use FileAttributes as A;
     let body = CreateResponse {

@@ -21,7 +21,7 @@ const TOTAL_MAX: u32 = 16 << 20;
 /// STATUS_INVALID_VIEW_SIZE (MS-ERREF 2.3): the source ends before the range does.
 const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xC000_001F);
 
-/// The key by which an open is the source of copies: its FileId, valid in its session only.
+/// The key that names an open as the source of a copy: its FileId, valid in its session only.
 pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
     let mut key = [0; RESUME_KEY_LEN];
     let id = open.id();
@@ -29,7 +29,7 @@ pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
     key[8..16].copy_from_slice(&id.volatile.to_le_bytes());
     let mut bytes = Vec::new();
     ResumeKey { key, context_length: 0 }.encode(&mut bytes);
-    // MS-SMB2 3.3.5.15.8: too small is INVALID_PARAMETER here.
+    // MS-SMB2 3.3.5.15.8: a buffer that is too small gets INVALID_PARAMETER here.
     if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
 }
 
@@ -39,7 +39,7 @@ fn source(r: &Request, key: &[u8; RESUME_KEY_LEN]) -> Option<Arc<Open>> {
     r.session_open(FileId { persistent: half(0), volatile: half(8) }).filter(|_| rest_is_zero)
 }
 
-/// FSCTL_SRV_COPYCHUNK, and _WRITE, whose target need not be readable.
+/// FSCTL_SRV_COPYCHUNK and FSCTL_SRV_COPYCHUNK_WRITE; for the latter the target need not be readable.
 pub(super) async fn copy(
     r: &Request,
     open: &Arc<Open>,
@@ -47,7 +47,7 @@ pub(super) async fn copy(
     q: &IoctlRequest<'_>,
     write_only: bool,
 ) -> Result<Output, NtStatus> {
-    // MS-SMB2 3.3.5.15.6: no room for the answer.
+    // MS-SMB2 3.3.5.15.6: the output buffer is too small for the response.
     if (q.max_output_response as usize) < CopyChunkResponse::LEN {
         return Err(NtStatus::INVALID_PARAMETER);
     }
@@ -81,11 +81,11 @@ pub(super) async fn copy(
         written += 1;
         total += chunk.length;
     }
-    // MS-SMB2 3.3.5.15.6: durable as WRITEs are. One flush makes all chunks durable before the request is acknowledged.
+    // MS-SMB2 3.3.5.15.6: durable like WRITEs. One flush makes all chunks durable before the request is acknowledged.
     if written > 0 {
         target.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
     }
-    // MS-SMB2 3.3.5.15.6.2: an error comes with the number of chunks before it.
+    // MS-SMB2 3.3.5.15.6.2: an error response states how many chunks were written.
     Ok(answer(status, written, 0, total))
 }
 
@@ -127,7 +127,7 @@ impl Job<'_> {
         }
         self.source.stream.check_io(self.from.persistent, c.source_offset, length, false)?;
         self.target.stream.check_io(self.to.persistent, c.target_offset, length, true)?;
-        // As for a WRITE (MS-SMB2 3.3.5.13): without FILE_WRITE_DATA, behind the end only.
+        // Like a WRITE (MS-SMB2 3.3.5.13), an open without FILE_WRITE_DATA may only write from the end of file on.
         let mut _one = None;
         if self.to.access & AccessMask::WRITE_DATA.bits() == 0 {
             _one = Some(self.target.file.metadata().await);

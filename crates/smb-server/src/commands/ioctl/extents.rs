@@ -46,12 +46,12 @@ pub(super) async fn duplicate(
     if stat.size < source_end || (sparse(&stat) && !sparse(&targets)) {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    // Windows refuses it, which the specification does not say.
+    // Windows refuses overlapping ranges; the specification does not mention it.
     let apart = d.source_file_offset.abs_diff(d.target_file_offset) >= d.byte_count;
     if Arc::ptr_eq(&source.stream, &target.stream) && !apart {
         return Err(NtStatus::NOT_SUPPORTED);
     }
-    // The target's end stays where it is, and locks do not count (MS-FSA notes 91 and 92).
+    // The target's size stays, and byte-range locks are not checked (MS-FSA notes 91 and 92).
     let length = d.byte_count.min(targets.size.saturating_sub(d.target_file_offset));
     target.note_write(&r.server.env);
     target.changes_data(&r.server);

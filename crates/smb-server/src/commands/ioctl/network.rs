@@ -43,7 +43,7 @@ pub(super) fn validate_negotiate(r: &Request, q: &IoctlRequest<'_>) -> Reply {
 
 /// Whether the values that the client says it sent are those that were received.
 fn agrees(facts: &ConnectionFacts, v: &ValidateNegotiateRequest<'_>, min: u16, max: u16) -> bool {
-    // MS-SMB2 3.3.5.15.12: 3.1.1 validates by its preauthentication hash, and never asks.
+    // MS-SMB2 3.3.5.15.12: 3.1.1 validates by its preauthentication hash; its clients never send this FSCTL.
     if facts.dialect == 0x0311 {
         return false;
     }
@@ -61,7 +61,7 @@ pub(super) fn interfaces(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, Nt
     if !q.file_id.is_none() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    // Of SMB 3.
+    // The FSCTL exists since SMB 3.0.
     if r.facts.dialect < 0x0300 {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }

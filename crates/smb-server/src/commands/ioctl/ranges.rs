@@ -13,7 +13,7 @@ use crate::status;
 /// Ranges in one trim at most.
 const TRIM_RANGES_MAX: usize = 4096;
 
-/// A position that fits a signed number.
+/// Returns INVALID_PARAMETER for a position that does not fit a signed number.
 fn signed(n: u64) -> Result<u64, NtStatus> {
     if n > i64::MAX as u64 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(n) }
 }
@@ -95,7 +95,7 @@ pub(super) async fn allocated(
     Ok(Output { status, bytes })
 }
 
-/// FSCTL_FILE_LEVEL_TRIM (MS-FSA 2.1.5.10.5): what is trimmed reads as zero from then on.
+/// FSCTL_FILE_LEVEL_TRIM (MS-FSA 2.1.5.10.5): the trimmed ranges read as zeros from then on.
 pub(super) async fn trim(
     r: &Request,
     open: &Open,

@@ -24,7 +24,7 @@ pub(super) async fn get(r: &Request, f: &FileOpen, room: usize) -> Result<Output
     }
     let mut bytes = Vec::with_capacity(buffer.len());
     buffer.encode(&mut bytes).map_err(|_| NtStatus::INTERNAL_ERROR)?;
-    // MS-FSCC 2.3.28: as much of the data as there is room for.
+    // MS-FSCC 2.3.28: as much of the data as fits the buffer.
     let status = if bytes.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
     bytes.truncate(room);
     Ok(Output { status, bytes })
@@ -90,7 +90,7 @@ fn may_change(open: &Open, f: &FileOpen) -> Result<(), NtStatus> {
 
 /// Decodes a buffer, which must have exactly the length that its tag implies.
 fn parse(input: &[u8]) -> Result<ReparseBuffer<'_>, NtStatus> {
-    // As Windows answers to an empty buffer.
+    // Windows returns this status for an empty buffer.
     if input.is_empty() {
         return Err(NtStatus::INVALID_BUFFER_SIZE);
     }
@@ -119,7 +119,7 @@ fn buffer(point: &ReparsePoint) -> ReparseBuffer<'_> {
     ReparseBuffer { tag: ReparseTag(point.tag), guid, data: &point.data }
 }
 
-/// What setting and deleting a reparse point change of a file besides.
+/// After a reparse point was set or deleted: sets FILE_ATTRIBUTE_ARCHIVE and notifies the watches.
 async fn changed(r: &Request, open: &Open, f: &FileOpen, attributes: Attributes) -> Result<Output, NtStatus> {
     let with_archive = attributes | Attributes::ARCHIVE;
     if f.node.kind() == Kind::File && with_archive != attributes {

@@ -1,7 +1,8 @@
 //! A Mac's attributes in listings: maximal access, length of the resource fork, Finder's information.
 //!
-//! A Mac keeps the two latter in the named streams `AFP_Resource` and `AFP_AfpInfo`. The second begins with a signature; Finder's
-//! information is 32 bytes at 16, of which a listing has 12 and the time at which the file was made:
+//! A Mac keeps the latter two in the named streams `AFP_Resource` and `AFP_AfpInfo`. `AFP_AfpInfo` begins with a
+//! signature and has Finder's information in the 32 bytes at offset 16. A listing has 12 of these bytes, and the
+//! creation time:
 //!
 //! | `AFP_AfpInfo` | listing | what                                                      |
 //! |---------------|---------|-----------------------------------------------------------|

@@ -5,14 +5,13 @@
 //! - `>` (DOS_QM) one character, or none at a period or the name's end.
 //! - `"` (DOS_DOT) a period, or nothing at the name's end.
 
-/// Longest pattern, in characters: names are not longer. Its positions, one more than characters, fit [`Places`].
+/// The longest pattern, in characters: no name is longer. The number of positions, one more, fits [`Places`].
 pub(super) const PATTERN_MAX: usize = 255;
 
 /// A search pattern.
 ///
-/// A name is matched in one pass without allocation, as by a nondeterministic automaton: the prefix read so far may
-/// lead to several positions in the expression, which are the bits of one number; each character moves all of them at
-/// once.
+/// A name is matched in one pass without allocation, by simulating a nondeterministic automaton. The positions in the
+/// expression that the characters read so far may lead to are a bitmask; each character moves all of them at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pattern {
     text: String,
@@ -28,7 +27,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// `None` when it is longer than names are. The empty pattern means all.
+    /// `None` if it is longer than any name. The empty pattern matches all names.
     pub(crate) fn new(text: &str) -> Option<Pattern> {
         let text = if text.is_empty() { "*" } else { text };
         let mut p = Pattern {
@@ -162,7 +161,7 @@ impl std::ops::BitAnd for Places {
     }
 }
 
-/// Simple uppercase, as NTFS's table has it.
+/// Simple uppercase mapping, as in NTFS's table.
 fn fold(c: char) -> char {
     let mut upper = c.to_uppercase();
     match (upper.next(), upper.next()) {

@@ -13,10 +13,10 @@ use crate::open::{Enumeration, FileOpen};
 use crate::request::Request;
 use crate::status;
 
-/// Least room for an entry: its fixed part with the shortest owner and group.
+/// Smallest buffer for an entry, in bytes: its fixed part with the shortest owner and group.
 pub(super) const FIXED: usize = 8 + 80 + 2 * 8 + 4;
 
-/// As [`super::fill`].
+/// Like [`super::fill`].
 pub(super) async fn fill(
     r: &Request,
     f: &FileOpen,
@@ -48,7 +48,7 @@ pub(super) async fn fill(
     let Some(entry) = e.waiting.front() else {
         return Err(if e.reported { NtStatus::NO_MORE_FILES } else { NtStatus::NO_SUCH_FILE });
     };
-    // The first entry alone is too long: as much of it as there is room for.
+    // The first entry alone exceeds the buffer: the part of it that fits is returned.
     let descriptor = descriptors(r, f, std::iter::once(entry)).await?.pop().flatten();
     let mut bytes = Vec::new();
     push(r, &mut ListBuilder::new(&mut bytes, usize::MAX, 8), entry, descriptor.as_deref())?;

@@ -20,11 +20,11 @@ use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
 
-/// Least room for FileAllInformation: its fixed part, aligned to 8 bytes.
+/// Smallest buffer for FileAllInformation, in bytes: its fixed part, aligned to 8 bytes.
 const ALL_FIXED: usize = 104;
-/// Least room for a FileNameInformation.
+/// Smallest buffer for a FileNameInformation, in bytes.
 const NAME_FIXED: usize = 8;
-/// Least room for a FileStreamInformation entry.
+/// Smallest buffer for a FileStreamInformation entry, in bytes.
 const STREAM_FIXED: usize = 32;
 
 pub(super) async fn query(
@@ -49,13 +49,13 @@ pub(super) async fn query(
             encode_name(&FileNameInformation { name: name.as_utf16() }, &mut bytes)?;
             return Ok(Answer::structure(bytes, NAME_FIXED));
         }
-        // MS-FSCC 2.4: for local use only, or of unsupported features.
+        // MS-FSCC 2.4: classes for local use only, or of unsupported features.
         C::NAME | C::OBJECT_ID | C::QUOTA | C::REPARSE_POINT | C::VALID_DATA_LENGTH | C::LINK => {
             return Err(NtStatus::NOT_SUPPORTED);
         }
         C::PIPE | C::PIPE_LOCAL | C::PIPE_REMOTE => return Err(NtStatus::INVALID_PARAMETER),
         C::NORMALIZED_NAME => {
-            // MS-SMB2 3.3.5.20.1: of dialect 3.1.1 only.
+            // MS-SMB2 3.3.5.20.1: this class exists in dialect 3.1.1 only.
             if r.facts.dialect < 0x0311 {
                 return Err(NtStatus::NOT_SUPPORTED);
             }
@@ -77,8 +77,8 @@ pub(super) async fn query(
     Ok(Answer::structure(bytes, fixed))
 }
 
-/// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5). Where long names get no 8.3 names, only a name that already is
-/// one.
+/// The 8.3 name of an open's file (MS-FSA 2.1.5.12.5). If the backend has no 8.3 names for long names, only a file
+/// whose name is itself an 8.3 name has one.
 fn alternate_name(r: &Request, open: &Open, f: &FileOpen) -> Result<String, NtStatus> {
     let path = f.file.path_of(open.persistent);
     let name = path.name().ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -169,7 +169,7 @@ fn network_open(s: &Stat) -> FileNetworkOpenInformation {
     }
 }
 
-/// FileStreamInformation (MS-FSA 2.1.5.12.28): those that fit.
+/// FileStreamInformation (MS-FSA 2.1.5.12.28): the entries that fit.
 async fn streams(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<Answer, NtStatus> {
     let (mut bytes, mut complete) = (Vec::new(), true);
     let mut list = StreamList::new(&mut bytes, q.output_buffer_length as usize);
@@ -181,7 +181,7 @@ async fn streams(r: &Request, f: &FileOpen, q: &QueryInfoRequest<'_>) -> Result<
             if i > 0 {
                 break;
             }
-            // Not even the first one fits: the part of it that does.
+            // Not even the first entry fits: the part of it that fits is returned.
             StreamList::new(&mut bytes, usize::MAX).push(&entry).map_err(|_| NtStatus::INTERNAL_ERROR)?;
             break;
         }
@@ -229,7 +229,7 @@ async fn extended_attributes(
             return Err(NtStatus::NO_EAS_ON_FILE);
         }
         if q.flags.contains(QueryInfoFlags::INDEX_SPECIFIED) {
-            // One-based; the number travels where the parts of a descriptor do.
+            // The index is one-based, and is sent in AdditionalInformation.
             let skip = (q.additional_information.bits() as usize).saturating_sub(1);
             if skip >= wanted.len() {
                 return Err(NtStatus::NONEXISTENT_EA_ENTRY);

@@ -17,7 +17,7 @@ use crate::status;
 
 /// Bytes of a logical sector.
 const SECTOR: u32 = 512;
-/// Least room for FileFsVolumeInformation and FileFsAttributeInformation: their fixed parts, aligned.
+/// Smallest buffers for FileFsVolumeInformation and FileFsAttributeInformation, in bytes: their fixed parts, aligned.
 const VOLUME_FIXED: usize = 24;
 const ATTRIBUTE_FIXED: usize = 16;
 

@@ -21,7 +21,7 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
         if room < SHORTEST {
             return Err(NtStatus::BUFFER_TOO_SMALL);
         }
-        // An enumeration that starts at a user starts at one that has a quota.
+        // The user that an enumeration starts at must have a quota; no user has one.
         return match wanted.start_sid_length {
             0 => Ok(Reply::with_status(NtStatus::NO_MORE_ENTRIES, &QueryInfoResponse { buffer: &[] })),
             _ => Err(NtStatus::INVALID_PARAMETER),

@@ -16,7 +16,7 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let b = short(FileBasicInformation::decode(buffer))?;
     let attributes = attributes(b.file_attributes, f.node.kind())?;
     let _one = f.file.metadata().await;
-    // Even when no time is set: makes the time of earlier writes visible.
+    // Makes the time of earlier writes visible, even if no time is set.
     f.write_time.flush();
     let now = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
     let created = match asked(b.creation_time)? {
@@ -60,7 +60,7 @@ fn changed(change: &BasicChange) -> CompletionFilter {
     filter
 }
 
-/// The attributes to store; 0 leaves them.
+/// The attributes to store; `None` if the client sends 0, which changes nothing.
 fn attributes(a: FileAttributes, kind: Kind) -> Result<Option<vfs::Attributes>, NtStatus> {
     if a.is_empty() {
         return Ok(None);

@@ -17,7 +17,7 @@ use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
 
-/// Least bytes of the structures: MS-FSCC 2.4.42.2 and 2.4.28.2 with their alignment.
+/// Smallest lengths of the structures, in bytes: MS-FSCC 2.4.42.2 and 2.4.28.2 with their alignment.
 const NAME_STRUCTURE_MIN: usize = 24;
 /// How often the new name is checked again because another request created it meanwhile.
 const ATTEMPTS: usize = 16;
@@ -116,7 +116,7 @@ fn decoded<'a, T>(
     decode(buffer).map_err(|_| NtStatus::INVALID_PARAMETER)
 }
 
-/// The new path: from the share's root; some clients put a backslash in front.
+/// The new path, from the share's root. Some clients put a backslash in front.
 fn target(f: &FileOpen, root_directory: u64, name: Utf16Le<'_>) -> Result<VfsPath, NtStatus> {
     // MS-FSCC 2.4.42.2: zero over the network.
     if root_directory != 0 {
@@ -129,7 +129,7 @@ fn target(f: &FileOpen, root_directory: u64, name: Utf16Le<'_>) -> Result<VfsPat
     if path.is_root() { Err(NtStatus::OBJECT_NAME_INVALID) } else { Ok(path) }
 }
 
-/// Nothing changes on a share that may not be written to.
+/// Checks that the user may write to the share.
 fn writable_tree(r: &Request) -> Result<(), NtStatus> {
     let ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
     if ceiling.contains(AccessMask::WRITE_DATA) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
@@ -151,7 +151,7 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
     let vfs = share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
     let directory = f.node.kind() == Kind::Directory;
     let from = f.file.path_of(open.persistent);
-    // Not the root, and no directory into itself.
+    // The root is not renamed, and no directory is moved into itself.
     if from.is_root() || (directory && to.path.starts_with(&from) && to.path != from) {
         return Err(NtStatus::ACCESS_DENIED.into());
     }
@@ -188,7 +188,7 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
             Err(VfsError::IsDirectory | VfsError::NotEmpty | VfsError::NotDirectory) => break,
             Err(e) => return Err(status::of_vfs(e).into()),
             Ok(()) => {
-                // At once: no other operation may run before the paths are updated.
+                // Immediately after the rename: no other operation may run before the paths are updated.
                 change.renamed(files, id, &from, &to.path);
                 let stored = stored_path(r, id, &to.path).await;
                 change.renamed(files, id, &to.path, &stored);
@@ -302,9 +302,9 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
 }
 
 /// Checks the file that already has the new name (MS-FSA 2.1.5.15.11). The renamed file itself in another case is
-/// allowed; a directory, a read-only or an open file is not replaced (a handle that a client only caches is closed
-/// first), and the claim prevents opens until it is replaced. `folder` is the user's access to the folder: the right to delete its children includes the right to
-/// replace them.
+/// allowed. A directory, a read-only file or an open file is not replaced; a handle that a client only caches is
+/// closed first. The claim prevents opens until the file is replaced. `folder` is the user's access to the folder: the
+/// right to delete its children includes the right to replace them.
 async fn check_replaced<'r>(
     r: &'r Request,
     f: &FileOpen,

@@ -158,7 +158,7 @@ async fn what_is_granted() {
     assert_eq!(l.try_open("d", how, lease(DIR, RH, None)).await.expect("opened").1, None, "not negotiated");
 }
 
-/// A change through an open that names the lease as its directory's breaks others only.
+/// A change through an open that names this lease as its ParentLeaseKey breaks only other leases.
 #[tokio::test(start_paused = true)]
 async fn changes_of_entries() {
     let mut l = Leases::new(Capabilities::LEASING | Capabilities::DIRECTORY_LEASING);

@@ -66,7 +66,7 @@ async fn made(w: &World, path: &str, how: How, buffer: &[u8]) {
     w.close(id).await;
 }
 
-/// The bytes that were not parsed, and the target, of a CREATE that stops at a link.
+/// The length of the unparsed path in bytes, and the target, of a CREATE that stops at a link.
 async fn stopped(w: &World, path: &str, how: How) -> (u16, String) {
     let reply = w.create_with(path, how, OplockLevel::NONE, &CreateContextsBuf::new()).await;
     assert_eq!(reply.status, NtStatus::STOPPED_ON_SYMLINK, "{path}");

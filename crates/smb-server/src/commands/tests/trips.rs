@@ -110,7 +110,7 @@ async fn one_trip_for_a_new_file() {
         assert_eq!(trips("d\\new0", how).await, (Ok(()), 1));
     }
     assert_eq!(trips("d\\new0", How::CREATE).await, (Err(NtStatus::OBJECT_NAME_COLLISION), 2));
-    // Streams: with a new file, of an existing file, and existing.
+    // Streams: of a new file, a new one of an existing file, and an existing one.
     for (i, how) in [How::CREATE, How::OPEN_IF, OVERWRITE_IF].into_iter().enumerate() {
         assert_eq!(trips(&format!("d\\with{i}:s"), how).await, (Ok(()), 1), "{i}");
         assert_eq!(trips(&format!("d\\new0:s{i}"), how).await, (Ok(()), 2), "{i}");

@@ -20,7 +20,7 @@ use super::*;
 #[derive(Default)]
 struct Seen {
     flushes: AtomicUsize,
-    /// Security descriptors that were read and not stored again, now and at most.
+    /// Number of security descriptors that were read and not yet stored again: current and maximum.
     read: AtomicUsize,
     read_most: AtomicUsize,
 }

@@ -61,7 +61,7 @@ async fn a_break_that_is_not_acknowledged() {
     assert_eq!((first.state(), second.state()), (NONE, RH));
 }
 
-/// The same, where the other client's open is not persistent: only the data that it wrote remains.
+/// As above, but the other client's open is not persistent: the loss is stored before that client opens the file.
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_stored_first() {
     let run = Run::new();
