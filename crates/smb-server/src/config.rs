@@ -36,7 +36,7 @@ pub struct ServerConfig {
     pub encryption: Protection,
     /// The oldest dialect offered: 0x0202, 0x0210, 0x0300, 0x0302 or 0x0311.
     pub dialect_min: u16,
-    /// The newest.
+    /// The newest dialect offered.
     pub dialect_max: u16,
     /// Interfaces for FSCTL_QUERY_NETWORK_INTERFACE_INFO.
     pub interfaces: Arc<dyn Interfaces>,
@@ -59,12 +59,12 @@ pub struct Limits {
     pub opens: usize,
     /// Opens of one user, in all sessions and disconnected ones.
     pub opens_per_user: usize,
-    /// Waiting requests of one connection from which on a further one that may wait for other clients is refused, and
-    /// slow ones get no interim response.
+    /// From this number of waiting requests of one connection on, the server refuses requests that may wait for other
+    /// clients, and sends no interim responses for slow ones.
     pub pending_per_connection: usize,
     /// Connections at once.
     pub connections: usize,
-    /// Unauthenticated connections at once; at the limit one of the address with the most is closed for a new one.
+    /// Unauthenticated connections at once. At the limit a new one closes one of the address that has the most.
     pub unauthenticated: usize,
     /// A connection that has not authenticated after so many seconds is closed.
     pub authenticate_s: u64,

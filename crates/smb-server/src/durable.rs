@@ -22,7 +22,7 @@ use crate::session::Session;
 /// The kind of handle, which decides whether the open survives its connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Durability {
-    /// Nothing.
+    /// Not durable: the open is closed with its session.
     #[default]
     No,
     /// A durable handle: as long as the client may cache the handle.
@@ -51,9 +51,9 @@ pub(crate) enum SessionEnd {
     Closed,
 }
 
-/// MS-SMB2 3.3.5.9.6 <335>: what Windows grants a durable handle of version 1.
+/// MS-SMB2 3.3.5.9.6 <335>: the timeout that Windows grants a durable handle of version 1.
 pub(crate) const DURABLE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The most that a client may ask for (MS-SMB2 3.3.5.9.10, 3.3.5.15.9).
+/// The longest timeout that a client may request (MS-SMB2 3.3.5.9.10, 3.3.5.15.9).
 pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(300);
 /// The timeout of a resilient open that asks for none (MS-SMB2 3.3.5.15.9, Windows' value).
 pub(crate) const RESILIENT_DEFAULT: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
-//! Failed log-ons by address: from the fourth on, replies are delayed more and more, one after the other, and when too
-//! many are waiting, log-ons of that address are refused unread. So guessing takes as long on many connections as on
-//! one. A log-on that succeeds ends the failures of its own account only: with an account of his own a user could
-//! otherwise guess another's password without a delay.
+//! Failed log-ons by address. From the fourth on, replies are delayed, longer each time and one after the other. While
+//! too many replies wait, log-ons of that address are refused unread. So guessing on many connections takes as long as
+//! on one. A successful log-on clears the failures of its own account only: otherwise a user with one account could
+//! guess another's password without a delay.
 //!
 //! Invariants:
 //! 1. There are at most [`ADDRESSES_MAX`] entries; at the bound the one with the oldest last failure is evicted.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-/// Accounts of an address whose failures are counted separately; those of others are ended by no success.
+/// Accounts of an address whose failures are counted separately; no success clears the failures of further accounts.
 const ACCOUNTS_MAX: usize = 8;
 /// Characters of an account's name that are compared.
 const ACCOUNT_MAX: usize = 256;
@@ -22,9 +22,9 @@ const ACCOUNT_MAX: usize = 256;
 const ADDRESSES_MAX: usize = 4096;
 /// Consecutive failures that are answered at once: users mistype.
 const FREE: u32 = 3;
-/// The delay of the first reply after these; each further one is delayed twice as long as the one before.
+/// The delay of the first reply after these; it doubles with each further one, up to [`DELAY_MAX`].
 const DELAY_MIN: Duration = Duration::from_millis(500);
-/// The longest delay of a reply after the one before.
+/// The longest delay of a reply after the previous one.
 const DELAY_MAX: Duration = Duration::from_secs(4);
 /// Log-ons are refused while the next answer would have to wait for longer than this.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ pub(crate) struct FailedLogons {
 }
 
 struct Failures {
-    /// Of all accounts.
+    /// Failures of all accounts.
     count: u32,
     /// Failures by the name of the account in lower case.
     accounts: SmallVec<[(String, u32); 1]>,
@@ -62,7 +62,7 @@ impl FailedLogons {
     /// Whether the address may log on now.
     ///
     /// # Errors
-    /// The address may not; has the number of its log-ons refused since its last failure, this one included.
+    /// `Err` if it may not: the number of its log-ons refused since its last failure, this one included.
     pub(crate) fn check(&self, address: IpAddr, now: Instant) -> Result<(), u64> {
         let mut addresses = self.addresses.lock();
         match addresses.get_mut(&network(address)) {

@@ -15,12 +15,12 @@
 //! **Races** between opens and changes of names: see [`crate::namespace`].
 //!
 //! Invariants:
-//! 1. A state is in the table exactly while it has members, or its removal, that of one of its streams, or a rename onto it
-//!    is running.
+//! 1. A state is in the table exactly while it has members, or while a removal of the file or of one of its streams,
+//!    or a rename onto the file, is running.
 //! 2. A removal stays until it has ended, and no open joins by its name until then: it waits for [`FileTable::removed`].
 //!    A share and path have at most one.
-//! 3. Locks are held and waited for by members only, once [`FileTable::leave`] has returned; a list of members may be
-//!    locked when the table of locks is, not the other way round.
+//! 3. Once [`FileTable::leave`] has returned, only members hold locks and wait for them. The lock of a table of locks
+//!    is taken before that of a list of members, not the other way round.
 
 pub(crate) mod caching;
 mod contend;
@@ -72,7 +72,7 @@ pub(crate) struct FileState {
     owed: AtomicU32,
     /// When the server last began to change its data, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
-    /// Set when a client caches the file for the first time: changes that other programs make in its folder are reported.
+    /// Reports changes of other programs in the file's folder. Set when a client caches the file for the first time.
     folder: OnceLock<Arc<WatchGuard>>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) enum AccessClass {
 }
 
 impl AccessClass {
-    /// The kind of an open with this access.
+    /// The class of an open with this access.
     pub(crate) fn of(access: AccessMask) -> AccessClass {
         let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
@@ -126,7 +126,7 @@ pub(crate) struct Member {
     /// The stream's name; `None` for the unnamed one.
     pub(crate) stream: Option<StreamName>,
     pub(crate) mode: ShareMode,
-    /// How limited its access is: limited opens break no caching rights of others.
+    /// How limited its access is: an open with limited access breaks fewer caching rights of others.
     pub(crate) looks: AccessClass,
     /// The oplock or lease of this open, once it has joined.
     pub(crate) holder: Option<HolderId>,
@@ -151,13 +151,13 @@ pub(crate) enum Refusal {
     Status(NtStatus),
 }
 
-/// The parameters of a join beside the member.
+/// The parameters of a join in addition to the member.
 #[derive(Clone, Copy)]
 pub(crate) struct Joining {
     pub(crate) wish: CachingRequest,
     pub(crate) overwrites: bool,
     pub(crate) directory: bool,
-    /// The number of a new caching holder.
+    /// The token of a new caching holder.
     pub(crate) token: u64,
     pub(crate) patience: Option<Duration>,
     pub(crate) now: Moment,
@@ -210,13 +210,13 @@ impl FileState {
         self.changed_at.store(now.ns_since(Moment::START), Ordering::Relaxed);
     }
 
-    /// Whether the server was last known to change data of the file less than `lag` before `when`, or later.
+    /// Whether the last known change of the file's data by the server is later than `lag` before `when`.
     pub(crate) fn has_changed_since(&self, when: Moment, lag: Duration) -> bool {
         let at = self.changed_at.load(Ordering::Relaxed);
         at != 0 && Duration::from_nanos(when.ns_since(Moment::START).saturating_sub(at)) < lag
     }
 
-    /// A client caches the file: the first time, watches its folder with the guard that `watch` returns.
+    /// Called when a client caches the file. The first call keeps the guard from `watch`, which watches the folder.
     pub(crate) async fn watch_folder(&self, watch: impl Future<Output = Option<Arc<WatchGuard>>>) {
         if self.folder.get().is_none()
             && let Some(guard) = watch.await
@@ -243,7 +243,7 @@ impl FileState {
         self.changed.notify_waiters();
     }
 
-    /// Held while it is renamed.
+    /// The lock that a rename of the file holds.
     pub(crate) async fn naming(&self) -> MutexGuard<'_, ()> {
         self.naming.lock().await
     }

@@ -65,7 +65,7 @@ pub struct OpenRecord {
     pub share: String,
     /// The path in the share, with backslashes.
     pub path: String,
-    /// The path that a rename is about to give it: the file has one of both.
+    /// The path that a rename is about to give it: the file has one of the two paths.
     #[serde(default)]
     pub renamed_to: Option<String>,
     /// The stream's name.
@@ -257,7 +257,8 @@ impl Server {
     }
 
     /// Restores the persistent opens from the journal. Call it after all shares were added, and before connections are
-    /// accepted, so that no other open is first. Returns how many were restored, and how many could not be.
+    /// accepted, so that no other open takes the files first. Returns how many were restored, and how many could not
+    /// be.
     pub async fn restore_opens(self: &Arc<Self>) -> (usize, usize) {
         let Some(journal) = self.config.journal.clone() else { return (0, 0) };
         let (mut restored, mut lost) = (0, 0);
@@ -320,7 +321,7 @@ impl Server {
         let options = smb_wire::msg::CreateOptions::from_bits_retain(record.options);
         let target = OpenTarget::File(FileOpen::new(opened.node, Arc::clone(&share), joined, options));
         let created = created_in(record);
-        // A record without a user is of no account: no client can reconnect to its open.
+        // No client can reconnect to an open without a user: it is counted for Everyone.
         let slot = self.restore_open_slot(created.user.unwrap_or(Sid::EVERYONE));
         let mut open =
             Open::absent(record.id, &share, record.access, target, Sequence::new(0), created, slot);
@@ -346,14 +347,14 @@ impl Server {
 
 /// Why an open was not restored.
 enum NotRestored {
-    /// The share has another file system now.
+    /// The share's directory is on another file system now: the open is kept for the next start.
     Away,
-    /// For good.
+    /// The open cannot be restored at a later start either.
     Lost(&'static str),
 }
 
-/// Opens a record's file by its path, or by that which a rename was about to give it, and checks that it is the same
-/// file.
+/// Opens a record's file by its path, or by the path that a rename was about to give it, and checks that it is the
+/// same file.
 async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, NotRestored> {
     let mut opened = open_at(share, record, &record.path).await;
     if let (Err(_), Some(other)) = (&opened, &record.renamed_to) {

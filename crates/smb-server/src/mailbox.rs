@@ -19,7 +19,7 @@ pub(crate) struct Mailbox<N> {
     room: usize,
     state: Mutex<State<N>>,
     waker: AtomicWaker,
-    /// Whether an announcement was added since the last were taken: most turns find none, and need no lock for that.
+    /// An announcement was added since the last `take_pending`: most turns find none, and take no lock.
     announced: AtomicU32,
 }
 

@@ -87,8 +87,8 @@ impl Namespace {
         self.log.snapshot()
     }
 
-    /// Whether the backend's answer about `path` since `snapshot` is still valid. Call it with the table of files
-    /// locked.
+    /// Whether the backend's answer about `path`, received after `snapshot`, is still valid. Call it with the table of
+    /// files locked.
     pub(crate) fn is_current(
         &self,
         snapshot: Snapshot,
@@ -116,7 +116,7 @@ impl Namespace {
         self.overtaken.load(Ordering::Relaxed)
     }
 
-    /// Begins to add or remove a name of a share. State which with [`Change::touch`] before the backend's call.
+    /// Begins to add or remove a name of a share. State the name with [`Change::touch`] before the backend's call.
     pub(crate) async fn begin_change(&self, share: &Arc<Share>) -> Change<'_> {
         let _lock = Arc::clone(&share.names).read_owned().await;
         Change::new(self, share, TreeLock::Shared { _lock }, None)
@@ -157,7 +157,7 @@ impl Server {
         let parent_lease = match event.origin {
             Origin::Outside => None,
             Origin::Open { parent_lease } => {
-                // Also without a watch: one may begin before inotify reports this change.
+                // Recorded even without a watch: one may begin before inotify reports this change.
                 if let Some(outside) = share.outside.get() {
                     match event.what {
                         What::Renamed { to, .. } => outside.made(&[event.path, to]),
@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Records that an open's client caches its data, or the entries of a directory, so that changes by other programs
-    /// break that. Call it before the client learns that it may cache.
+    /// break these rights. Call it before the client learns that it may cache.
     pub(crate) async fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
         let Some(holder) = f.holder else { return };
         if f.node.kind() == Kind::File {

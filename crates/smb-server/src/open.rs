@@ -49,7 +49,7 @@ pub(crate) struct Open {
     pub(crate) durable: Mutex<Durable>,
     /// Whether a replayed CREATE is answered with this open (MS-SMB2 3.3.5.9).
     pub(crate) replayable: AtomicBool,
-    /// Its record has been removed from the journal. Held while one is put there.
+    /// Its record has been removed from the journal. The lock is held while a record is put there.
     pub(crate) forgotten: Mutex<bool>,
     /// Held from recording a LOCK request's number until it is stored, or undone.
     pub(crate) locking: tokio::sync::Mutex<()>,
@@ -80,7 +80,7 @@ pub(crate) struct Created {
     pub(crate) user: Option<Sid>,
 }
 
-/// An application that may close opens that another machine left (MS-SMB2 3.3.5.9.13).
+/// An application instance: after its move to another machine it may close its former opens (MS-SMB2 3.3.5.9.13).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppInstance {
     pub(crate) id: Guid,
@@ -109,11 +109,11 @@ pub(crate) struct FileOpen {
     pub(crate) token: u64,
     /// The lease on its directory that changes through this open do not break.
     pub(crate) parent_lease: Option<LeaseKey>,
-    /// Past the cache: FILE_NO_INTERMEDIATE_BUFFERING.
+    /// FILE_NO_INTERMEDIATE_BUFFERING: I/O bypasses the cache.
     pub(crate) unbuffered: bool,
     /// FilePositionInformation.
     pub(crate) position: AtomicU64,
-    /// FileModeInformation, as set later.
+    /// FileModeInformation, as changed after the CREATE.
     pub(crate) mode: AtomicU32,
     /// The state of the directory enumeration; locked by the running query, later ones wait.
     pub(crate) enumeration: tokio::sync::Mutex<Enumeration>,

@@ -214,7 +214,7 @@ impl Pipe {
     /// Returns the next message, or as much of it as `max` allows, and whether there is more of it.
     ///
     /// # Errors
-    /// PIPE_EMPTY when there is none, PIPE_BROKEN after [`Pipe::close`], PIPE_DISCONNECTED as [`Pipe::write`].
+    /// PIPE_EMPTY when there is none, PIPE_BROKEN after [`Pipe::close`], PIPE_DISCONNECTED after an invalid PDU.
     fn try_read(&self, max: usize) -> Result<(Vec<u8>, bool), NtStatus> {
         let mut s = self.state.lock();
         let Some(mut message) = s.output.pop_front() else {

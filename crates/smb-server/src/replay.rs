@@ -48,7 +48,7 @@ pub(crate) struct Reserved {
 }
 
 impl Server {
-    /// AccessClass a CREATE up by its client and CreateGuid, and reserves the CreateGuid when it is unknown.
+    /// Looks a CREATE up by its client and CreateGuid, and reserves the CreateGuid if it is unknown.
     pub(crate) fn name_create(self: &Arc<Self>, client: Guid, create: Guid) -> Named {
         let id = (client, create);
         let mut creates = self.creates.0.lock();

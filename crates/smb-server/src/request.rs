@@ -211,7 +211,7 @@ impl Reply {
         self
     }
 
-    /// An error: the body is MS-SMB2 2.2.2's.
+    /// An error reply (MS-SMB2 2.2.2).
     pub(crate) fn error(status: NtStatus) -> Reply {
         Reply::error_with(status, &[])
     }
@@ -232,7 +232,7 @@ impl Reply {
         Reply { status, message, payload: Data::Bufs(arena::Sg::new()), push: None, extra: None }
     }
 
-    /// Sets something that few replies have.
+    /// Sets fields of [`Extra`].
     pub(crate) fn with(mut self, set: impl FnOnce(&mut Extra)) -> Reply {
         set(self.extra.get_or_insert_default());
         self

@@ -84,7 +84,7 @@ pub enum TransportKind {
 
 /// Pipes for payload, for all connections together. A user other than root may have some 60 of this size.
 const PIPES: usize = 48;
-/// The part of the arena, one in so many, that unauthenticated connections may take.
+/// Unauthenticated connections may take at most the arena's size divided by this.
 const UNAUTHENTICATED_SHARE: usize = 4;
 
 /// I/O sizes are multiples of this, in bytes.

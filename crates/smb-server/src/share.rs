@@ -239,8 +239,8 @@ const HANDLES_REOPENED: HandleCells = [DURABLE_REOPENED, RESILIENT_REOPENED, PER
 const HANDLES_REOPEN_FAILED: HandleCells =
     [DURABLE_REOPEN_FAILED, RESILIENT_REOPEN_FAILED, PERSISTENT_REOPEN_FAILED];
 
-/// Those that count an open of this kind. A persistent open is durable too (MS-SMB2 3.3.5.9.10), a resilient one is not
-/// (3.3.5.15.9).
+/// The cells that count an open of this kind. A persistent open is durable too (MS-SMB2 3.3.5.9.10), a resilient one
+/// is not (3.3.5.15.9).
 fn cells(kept: Durability, [durable, resilient, persistent]: HandleCells) -> impl Iterator<Item = Cell> {
     let (first, second) = match kept {
         Durability::No => (None, None),

@@ -65,7 +65,7 @@ impl Started {
     }
 }
 
-/// Why a request is refused, where the key to sign the refusal with depends on that.
+/// Why a request is refused, and the key that signs the refusal.
 pub(super) struct Refusal {
     pub(super) status: NtStatus,
     pub(super) key: Option<Arc<SigningKey>>,
@@ -94,7 +94,7 @@ pub(super) struct Running {
     pub(super) invalidate: Option<Stag>,
     /// Its interim response was sent: the final one is asynchronous (MS-SMB2 3.3.4.2).
     pub(super) async_id: Option<u64>,
-    /// It would have become asynchronous in the middle of a compound, and was cancelled for that.
+    /// It would have become asynchronous in the middle of a compound, and was therefore cancelled.
     pub(super) refused: bool,
     /// The continuation of a Pull.
     pub(super) then: Option<AfterPull>,

@@ -18,7 +18,7 @@ pub(super) struct Channel {
     pub(super) signing: Arc<SigningKey>,
     /// The tree connect used last: nearly always the next request uses the same.
     pub(super) last_tree: Option<Arc<Tree>>,
-    /// The open used last, likewise.
+    /// The open used last, cached for the same reason.
     pub(super) last_open: Option<Arc<Open>>,
     pub(super) tallies: Tallies,
 }
@@ -29,7 +29,7 @@ impl Channel {
         Channel { session, signing, last_tree: None, last_open: None, tallies: Tallies::default() }
     }
 
-    /// AccessClass up the session's tree connect with this id, and makes it the one used last (MS-SMB2 3.3.5.2.11).
+    /// Looks up the session's tree connect with this id, and makes it the one used last (MS-SMB2 3.3.5.2.11).
     ///
     /// # Errors
     /// STATUS_NETWORK_NAME_DELETED when there is none.
@@ -44,7 +44,7 @@ impl Channel {
         self.last_tree.as_ref().ok_or(NtStatus::NETWORK_NAME_DELETED)
     }
 
-    /// AccessClass up the session's open with this id, and makes it the one used last.
+    /// Looks up the session's open with this id, and makes it the one used last.
     #[inline]
     pub(super) fn turn_to_open(&mut self, server: &Server, id: FileId) -> Option<&Arc<Open>> {
         if self.last_open.as_ref().is_none_or(|open| open.id() != id) {

@@ -8,7 +8,7 @@ use crate::request::Reply;
 #[derive(Default)]
 pub(super) struct Related {
     pub(super) session_id: u64,
-    /// `None` while no operation named or made one.
+    /// `None` until an operation has named or created one.
     tree_id: Option<u32>,
     /// The open of the operation before.
     file_id: Option<FileId>,
@@ -31,7 +31,7 @@ impl Related {
     /// own fields are ignored.
     ///
     /// # Errors
-    /// STATUS_INVALID_PARAMETER for the first operation of a chain, and behind a session that does not exist.
+    /// STATUS_INVALID_PARAMETER for the first operation of a chain, and after one whose session does not exist.
     #[inline]
     pub(super) fn inherit(&mut self, mut header: Header) -> Result<Header, NtStatus> {
         if header.is_related() {
@@ -52,8 +52,8 @@ impl Related {
         self.session_id = id.unwrap_or(self.session_id);
     }
 
-    /// The FileId that a request works on: `named`, its own, or what it inherits. `None` for commands without one, and where
-    /// there is none to inherit: the handler answers STATUS_INVALID_HANDLE.
+    /// The FileId that a request works on: its own (`named`), or the one that it inherits. `None` for commands without
+    /// one, and if there is none to inherit; then the handler answers STATUS_INVALID_HANDLE.
     ///
     /// # Errors
     /// STATUS_INVALID_PARAMETER when there is no tree connect to inherit; the status of the operation that should have

@@ -81,7 +81,7 @@ impl Tallies {
 }
 
 impl Counting {
-    /// It is answered.
+    /// The request is answered: adds the result to the tally.
     pub(super) fn end(self, reply: &Reply) {
         let received = self.pulled.unwrap_or(0).into();
         self.tally.end(self.begun, done(self.class, reply, self.pulled, received));

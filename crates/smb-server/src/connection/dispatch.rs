@@ -54,7 +54,7 @@ impl Engine {
         };
         let (future, pull, then) = match outcome {
             Outcome::Silent => return false,
-            // Nearly always: it completed at once, and is never stored as running.
+            // The usual case: the request completed at once, and is never stored as running.
             Outcome::Reply(reply) => {
                 drop(sequenced);
                 chain.related.answered(header.command, &reply);

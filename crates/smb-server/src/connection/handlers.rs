@@ -17,7 +17,7 @@ use crate::open::{Open, Sequenced};
 use crate::request::{Cancel, ConnectionFacts, Pending, Request};
 use crate::share::Tree;
 
-/// What a request that is being started uses of its connection.
+/// The parts of a connection that starting a request uses.
 pub(super) struct Starting<'e> {
     pub(super) server: &'e Arc<Server>,
     pub(super) facts: &'e Arc<ConnectionFacts>,

@@ -16,7 +16,7 @@ use crate::session::Session;
 pub(super) struct InMessage {
     /// The message's bytes: one buffer or more.
     pub(super) whole: Sg,
-    /// All of it in one buffer, where it arrived scattered and is no single WRITE.
+    /// The message in one buffer, if it arrived scattered and is not a single WRITE.
     pub(super) together: Option<IoBuf>,
     /// The payload of a single WRITE, if it is in a pipe; until the WRITE takes it.
     pub(super) piped: Option<Piped>,
@@ -36,7 +36,7 @@ pub(super) struct Item {
 const SMALL: usize = 4 << 10;
 
 impl InMessage {
-    /// The head of the message: all of it, but for the payload of a single WRITE, which may lie in `whole` only.
+    /// The message without the payload of a single WRITE, which may lie in `whole` only.
     pub(super) fn head(&self) -> &IoBuf {
         self.together.as_ref().unwrap_or(&self.whole[0])
     }

@@ -83,7 +83,7 @@ pub(crate) struct Engine {
     parked: FxHashMap<u64, Box<Chain>>,
     /// Which slot a parked request is in, by its MessageId.
     parked_ids: FxHashMap<u64, u64>,
-    /// See [`Engine::interims_at`]; not later than when a parked request has been so for [`SLOW`].
+    /// See [`Engine::interims_at`]; at the latest when a request has been parked for [`SLOW`].
     interims_at: Option<Moment>,
     running: FuturesUnordered<Slotted>,
     next_slot: u64,
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     pulls: VecDeque<Pull>,
     /// Set when the connection must end after the queued messages are sent.
     ending: Option<ConnectionError>,
-    /// Since when the connection has no session; `None` while it has one.
+    /// Present while the connection has no session: counts it as unauthenticated, and has the time since when.
     unauthenticated: Option<Unauthenticated>,
     now: Moment,
     _guard: ConnectionGuard,
@@ -136,10 +136,10 @@ const OUT_MESSAGES: usize = 2048;
 const SLOW: Duration = Duration::from_millis(100);
 /// The most replies to parked requests that are sent together.
 const GROUP: usize = 8;
-/// The longest message accepted before the first log-on, in bytes: with its framing the initial size of a receiver. A
-/// NEGOTIATE has some hundred bytes, a message of NTLM's some thousand.
+/// The longest message accepted before the first log-on, in bytes. With its framing this is the initial size of a
+/// receiver. A NEGOTIATE has some hundred bytes, a message of NTLM some thousand.
 pub(crate) const UNAUTHENTICATED_MAX: usize = (16 << 10) - 4;
-/// The most bytes of a message beside its payload: headers, contexts, padding, transform header.
+/// The most bytes of a message in addition to its payload: headers, contexts, padding, transform header.
 pub(crate) const OVERHEAD: usize = 64 << 10;
 
 /// The limits of a transport's messages, in bytes.
@@ -147,12 +147,12 @@ pub(crate) const OVERHEAD: usize = 64 << 10;
 pub(crate) struct MessageLimits {
     /// The longest payload of a READ or WRITE.
     pub(crate) max_io: u32,
-    /// The longest message that the peer takes.
+    /// The longest message that the peer accepts.
     pub(crate) send_max: u32,
 }
 
 impl MessageLimits {
-    /// For a transport whose messages are longer than any of ours.
+    /// For a transport whose messages may be longer than any message of the server.
     pub(crate) const NONE: MessageLimits = MessageLimits { max_io: u32::MAX, send_max: u32::MAX };
 }
 
@@ -220,13 +220,13 @@ impl Engine {
         self.facts.id
     }
 
-    /// The longest message that is taken now, in bytes, without the transport's framing.
+    /// The longest message that is accepted now, in bytes, without the transport's framing.
     pub(crate) fn message_limit(&self) -> usize {
         if self.channels.is_empty() { UNAUTHENTICATED_MAX } else { self.facts.max_io as usize + OVERHEAD }
     }
 
-    /// Whether the next message should wait, because too much is queued to be sent. However many requests are parked,
-    /// an acknowledgement, CLOSE or CANCEL, for which they may wait, is read.
+    /// Whether the next message should wait, because too much is queued to be sent. The number of parked requests does
+    /// not count: they may wait for an acknowledgement, CLOSE or CANCEL, which must still be read.
     pub(crate) fn is_full(&self) -> bool {
         !self.unsealed.is_empty() || self.out_bytes >= OUT_HIGH || self.out.len() >= OUT_MESSAGES
     }
@@ -263,7 +263,8 @@ impl Engine {
         self.message_piped(now, message, None)
     }
 
-    /// As [`Engine::message`], of a WRITE, neither signed nor encrypted, whose payload is in a pipe: `message` is its head.
+    /// Like [`Engine::message`], for an unsigned and unencrypted WRITE with its payload in a pipe; `message` is its
+    /// head.
     pub(crate) fn message_piped(
         &mut self,
         now: Moment,
@@ -278,7 +279,7 @@ impl Engine {
         Ok(answered)
     }
 
-    /// Whether the payload of the next such WRITE should be received into a pipe.
+    /// Whether the payload of the next unsigned and unencrypted WRITE should be received into a pipe.
     pub(crate) fn prefers_pipes(&self) -> bool {
         self.facts.pipes.load(Ordering::Relaxed)
     }

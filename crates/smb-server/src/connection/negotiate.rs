@@ -133,7 +133,7 @@ impl Engine {
         self.answer(message, &offer)
     }
 
-    /// Builds and notes the response; for 3.1.1 both messages go into the pre-authentication hash (3.3.5.4).
+    /// Builds the response; in 3.1.1 both messages go into the pre-authentication hash (3.3.5.4).
     fn answer(&mut self, message: &[u8], offer: &Offer) -> Outcome {
         let hint = AcceptorConfig::new(&self.server.config.name).hint();
         let contexts = match self.facts.dialect {
@@ -189,8 +189,8 @@ impl Engine {
         }
         let max_io = if multi_credit { self.facts.max_io } else { self.facts.max_io.min(SMALL_IO) };
         let signs = (client_security_mode | mode.bits()) & SecurityMode::SIGNING_REQUIRED.bits() != 0;
-        // Over SMB Direct with encryption, Linux sends READs of MaxReadSize without RDMA, even if the response does not
-        // fit its own messages, unless signing is required: so the limit is set here.
+        // Over SMB Direct with encryption, Linux sends READs of MaxReadSize without RDMA, even if it cannot receive so
+        // long a response, unless signing is required: so the limit is set here.
         let max_read = match cipher {
             Some(_) if !signs => max_io.min(self.facts.max_inline_read(true) & !(PAGE - 1)),
             _ => max_io,

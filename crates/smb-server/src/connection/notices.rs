@@ -68,13 +68,13 @@ impl Engine {
             Notice::Crowded if self.unauthenticated.is_some() => {
                 self.ending = Some(ConnectionError::Crowded);
             }
-            // A session was set up on it meanwhile.
+            // A session was set up on the connection meanwhile.
             Notice::Crowded => {}
         }
     }
 
-    /// Whether a break was sent after the last message from this client, which has another connection that could carry
-    /// it: if nothing is acknowledged here, this connection must end soon (MS-SMB2 3.3.4.6, 3.3.4.7).
+    /// Whether a break was sent after the client's last message, and the client has another connection that could
+    /// carry it. If nothing is acknowledged here, this connection must end soon (MS-SMB2 3.3.4.6, 3.3.4.7).
     pub(crate) fn is_urgent(&self) -> bool {
         self.urgent
     }

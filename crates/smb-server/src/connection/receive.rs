@@ -102,7 +102,7 @@ fn together(message: &Sg) -> Option<IoBuf> {
     (!is_write).then(|| IoBuf::from(sg_to_vec(message)))
 }
 
-/// The offset behind the fixed part and the channel information of a WRITE that has them in this order (MS-SMB2
+/// The offset after the fixed part and the channel information of a WRITE that has them in this order (MS-SMB2
 /// 2.2.21).
 fn write_head_end(msg: &[u8]) -> usize {
     let word = |at: usize| usize::from(u16::from_le_bytes([msg[HEADER_LEN + at], msg[HEADER_LEN + at + 1]]));

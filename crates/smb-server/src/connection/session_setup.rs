@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// The final response to an authentication; `key` is that of a refusal.
+    /// The final response to an authentication; `key` signs a refusal.
     fn answer_logon(
         &mut self,
         id: u64,

@@ -99,7 +99,7 @@ pub(super) fn channel_sequence(
     Sequenced::begin(Arc::clone(open), header).map_err(|_| NtStatus::FILE_NOT_AVAILABLE)
 }
 
-/// MS-SMB2 3.3.5.2.10, of a READ that was not answered at once.
+/// MS-SMB2 3.3.5.2.10, for a READ that was not answered at once.
 pub(super) fn waiting_read(open: &Arc<Open>, dialect: u16, header: &Header) -> Option<Sequenced> {
     if dialect < 0x0300 {
         return None;

@@ -24,11 +24,11 @@ const NONE: LeaseState = LeaseState::empty();
 
 /// How long a client may take to acknowledge (MS-SMB2 3.3.4.6, 3.3.4.7: Windows' timeout).
 pub(crate) const ACKNOWLEDGE: Duration = Duration::from_secs(35);
-/// The same of a persistent open's oplock, and of its lease.
+/// The same timeout for a persistent open: for its oplock, and for its lease.
 pub(crate) const ACKNOWLEDGE_PERSISTENT_OPLOCK: Duration = Duration::from_secs(60);
 pub(crate) const ACKNOWLEDGE_PERSISTENT_LEASE: Duration = Duration::from_secs(180);
 
-/// What a restart adds to the epoch of a lease whose breaks may have been missed.
+/// The number that a restart adds to the epoch of a lease whose breaks may have been missed.
 const MISSED_BREAKS: u16 = 2;
 
 /// The identifier of a lease: lease keys are per client (MS-SMB2 3.3.1.11).
@@ -46,7 +46,7 @@ pub(crate) enum HolderId {
     Lease(LeaseId),
 }
 
-/// What a CREATE asks for.
+/// The caching rights that a CREATE requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachingRequest {
     Nothing,
@@ -202,8 +202,8 @@ pub(crate) struct Situation {
 }
 
 impl Caching {
-    /// 0 when nothing is cached; the token of the holder if there is only one and its own changes do not break it; else
-    /// `u64::MAX`.
+    /// Returns 0 if nothing is cached. Returns the holder's token if there is only one holder and its own changes do
+    /// not break its rights. Otherwise returns `u64::MAX`.
     pub(crate) fn summary(&self) -> u64 {
         let mut caching = self.holders.iter().filter(|h| !h.state.is_empty());
         match (caching.next(), caching.next()) {
@@ -486,7 +486,7 @@ impl Holder {
         self.is_oplock() && self.state.is_empty()
     }
 
-    /// Loses `takes`, now or once the client has acknowledged.
+    /// Removes the rights `takes`, at once or after the client's acknowledgement; returns the notice to send.
     fn give_up(&mut self, takes: LeaseState, now: Moment) -> Option<Notice> {
         let has = self.breaking.map_or(self.state, |b| b.must);
         let mut keeps = has & !takes;

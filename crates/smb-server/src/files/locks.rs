@@ -42,7 +42,7 @@ impl LockRange {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lock {
-    /// The open: the volatile half of its FileId.
+    /// The open: the persistent half of its FileId.
     owner: u64,
     range: LockRange,
     exclusive: bool,

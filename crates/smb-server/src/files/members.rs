@@ -136,14 +136,14 @@ impl StreamEntry {
 }
 
 impl FileState {
-    /// Called with the table of locks locked. An open that is being closed on another channel either is no member any
-    /// more, and gets no lock, or its close releases after this call the lock that it gets now.
+    /// Called with the table of locks locked. If the open is being closed on another channel, it either is no longer a
+    /// member and gets no lock, or its close later releases the lock that it gets now.
     pub(super) fn check_member(&self, open: u64) -> Result<(), LockRefusal> {
         let state = self.state.lock();
         if state.members.iter().any(|m| m.open == open) { Ok(()) } else { Err(LockRefusal::Closed) }
     }
 
-    /// Every open of the file by one holder: the persistent ids.
+    /// The persistent ids of the opens of one holder.
     pub(crate) fn opens_of(&self, id: HolderId) -> Vec<u64> {
         self.state.lock().members.iter().filter(|m| m.holder == Some(id)).map(|m| m.open).collect()
     }

@@ -63,11 +63,11 @@ impl Member {
 }
 
 impl State {
-    /// Starts the removals for which a closed open was the last one to wait for. `closing` is that open if it has just
-    /// left, `None` if its stream was removed since. Returns whether there are any.
+    /// Starts the removals that waited only for the close of this open. `closing` is the open if it has just left,
+    /// `None` if its stream was removed since. Returns whether any removal was started.
     pub(super) fn start_removals(&mut self, open: u64, closing: Option<&Member>) -> bool {
         let State { members, streams, removals, .. } = self;
-        // A stream without a member is being removed. That comes first, before the file is gone with its last name.
+        // A stream without a member is being removed. Its removal must end before the file's last name is removed.
         let may_end_file = !members.is_empty() || streams.is_empty();
         let mut any = false;
         for removal in removals.iter_mut().filter(|r| !r.is_running()) {

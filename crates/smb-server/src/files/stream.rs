@@ -139,7 +139,7 @@ impl StreamState {
         self.with_locks(|t| t.unlock(open, range))
     }
 
-    /// Releases a lock that [`FileState::try_lock`] has just taken.
+    /// Releases a lock that [`StreamState::try_lock`] has just taken.
     pub(crate) fn undo_lock(&self, open: u64, range: LockRange, exclusive: bool) {
         self.with_locks(|t| t.undo(open, range, exclusive));
     }

@@ -106,7 +106,7 @@ impl FileTable {
     }
 
     /// Removes an open and its locks from its file (MS-FSA 2.1.5.5). If [`Left::remove`] is set, the caller removes
-    /// the names [`FileState::removal`] from the backend, and calls [`FileTable::removed`] after each.
+    /// each name in [`FileState::removal`] from the backend, and then calls [`FileTable::removed`].
     pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
         let left = self.leave_members(file, open);
         // After the removal: an open that is no member gets no lock any more.
@@ -138,8 +138,8 @@ impl FileTable {
         }
     }
 
-    /// The removal of a stream that [`FileTable::leave`] asked for is done, or has failed. `open` is the open that was
-    /// closed: there may be names to remove for it now, see [`FileState::removal`].
+    /// Called when the removal of a stream that [`FileTable::leave`] requested has completed or failed. `open` is the
+    /// open that was closed: it may now have names to remove, see [`FileState::removal`].
     pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) {
         self.stream_ended(file, stream, Some(open));
     }
@@ -156,8 +156,8 @@ impl FileTable {
         file.has_changed();
     }
 
-    /// The removal of a name for this open is done, or has failed: the file may be opened again, if it still has a name.
-    /// Its other opens stay members.
+    /// Called when the removal of a name for this open has completed or failed: the file may be opened again, if it
+    /// still has a name. Its other opens stay members.
     pub(crate) fn removed(&self, file: &Arc<FileState>, open: u64) {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();

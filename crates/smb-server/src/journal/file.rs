@@ -33,7 +33,7 @@ const MAGIC: &[u8; 8] = b"CWOPENS1";
 const RECORD_MAX: u32 = 1 << 20;
 /// A file shorter than this is not rewritten, in bytes.
 const COMPACT_MIN: u64 = 1 << 20;
-/// Changes that go into one write at most.
+/// The most changes in one write.
 const BATCH: usize = 1024;
 
 #[derive(Serialize, Deserialize)]
@@ -46,7 +46,7 @@ enum Entry {
 #[derive(Debug)]
 struct Change {
     id: u64,
-    /// `None` removes.
+    /// `None` removes the record.
     record: Option<Vec<u8>>,
     done: oneshot::Sender<JournalResult>,
 }
@@ -62,7 +62,7 @@ impl FileJournal {
     /// Opens the journal at `path`, or creates it. Blocks: call it at start.
     ///
     /// # Errors
-    /// The system's; InvalidData when the file is no journal.
+    /// Errors of the system; InvalidData if the file is no journal.
     pub fn open(path: &Path) -> io::Result<Arc<FileJournal>> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let Found { records, end, damaged } = read(&mut file)?;
@@ -123,7 +123,7 @@ struct Writer {
     length: u64,
     /// The newest record of each open, framed.
     live: BTreeMap<u64, Vec<u8>>,
-    /// Their length.
+    /// Their length in bytes.
     live_bytes: usize,
     /// A write or sync failed: the content of the file is unknown.
     failed: Option<io::ErrorKind>,
@@ -211,7 +211,7 @@ fn crc(text: &[u8]) -> u32 {
 
 /// The content of a journal.
 struct Found {
-    /// The newest of each open.
+    /// The newest record of each open.
     records: BTreeMap<u64, OpenRecord>,
     /// Where the last whole entry ends.
     end: u64,
@@ -223,7 +223,7 @@ fn read(file: &mut File) -> io::Result<Found> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let mut found = Found { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
-    // A crash while it was created: no open had been stored.
+    // The server crashed while it created the file: no open had been stored.
     if bytes.len() <= MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
         return Ok(found);
     }
@@ -248,7 +248,7 @@ fn read(file: &mut File) -> io::Result<Found> {
     Ok(found)
 }
 
-/// The entry at the start of `bytes` and its length; `None` at the end, or where a crash cut one off.
+/// The entry at the start of `bytes` and its length in bytes; `None` if no whole valid entry is there.
 fn entry_at(bytes: &[u8]) -> Option<(Entry, usize)> {
     let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
     let (length, sum) = (word(0)?, word(4)?);

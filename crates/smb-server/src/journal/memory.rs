@@ -16,9 +16,9 @@ pub(crate) struct MemoryJournal(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is on stable storage.
+    /// The records on stable storage.
     stored: BTreeMap<u64, OpenRecord>,
-    /// What the next [`OpenJournal::take_all`] returns.
+    /// The records that the next [`OpenJournal::take_all`] returns.
     found: Vec<OpenRecord>,
     /// Changes that have been begun and are not stored, in order.
     waiting: VecDeque<Change>,
@@ -29,7 +29,7 @@ struct State {
 #[derive(Debug)]
 struct Change {
     id: u64,
-    /// `None` removes.
+    /// `None` removes the record.
     record: Option<OpenRecord>,
     done: oneshot::Sender<JournalResult>,
 }

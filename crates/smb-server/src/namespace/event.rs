@@ -41,7 +41,7 @@ pub(crate) enum What<'a> {
     Modified(CompletionFilter),
 }
 
-/// One entry of a notification (MS-FSCC 2.7.1), and for which filters.
+/// One entry of a notification (MS-FSCC 2.7.1), and the filters that it matches.
 pub(super) type Notice<'a> = (NotifyAction, &'a VfsPath, CompletionFilter);
 
 /// The properties that may have changed of a name whose file was replaced (MS-FSA 2.1.5.15.12).

@@ -83,7 +83,7 @@ impl LeasedDirectories {
         }
     }
 
-    /// The leased directories that have these entries, each once.
+    /// The leased directories that contain these entries, each once.
     pub(super) fn concerned(&self, notices: &[Notice<'_>]) -> SmallVec<[LeasedFile; 2]> {
         let mut found = SmallVec::<[LeasedFile; 2]>::new();
         if !self.any() {

@@ -1,4 +1,4 @@
-//! The names and files that changed lately. An open detects by it that the backend's answer is stale.
+//! The names and files that changed lately: an open uses them to detect that the backend's answer is stale.
 //!
 //! Each change appends an entry for each name and file that it touches and advances the clock. A [`Snapshot`] is a
 //! position of the clock; an answer of the backend is current when no later entry concerns its name or file. The log
@@ -37,12 +37,12 @@ pub(super) enum Key {
     Name(u64),
     /// A file, under any name and in any share.
     File(FileKey),
-    /// A directory that moves, or where it moves to, with all names below: the hash of its path.
+    /// The former or new path of a directory that is renamed, with all names below it: the hash of the path.
     Below(u64),
 }
 
 struct Entry {
-    /// The share's address. If another share gets that address later, an open may start again without need.
+    /// The share's address. If another share gets that address later, an open may retry needlessly.
     share: usize,
     key: Key,
 }

@@ -1,7 +1,7 @@
 //! Changes of a file's data and metadata (MS-FSA: PendingNotifications).
 //!
 //! A WRITE is not published at once: its notification stays pending, and is published with the next change of metadata,
-//! with a FLUSH, or when an open of the file is closed, as on NTFS. So is one of a named stream.
+//! with a FLUSH, or when an open of the file is closed, as on NTFS. The same holds for WRITEs to a named stream.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ pub(crate) struct Outside {
 
 #[derive(Default)]
 struct Inbox {
-    /// With the time of their arrival.
+    /// Reports with their time of arrival.
     reports: Mutex<Vec<(Moment, TreeChange)>>,
     arrived: Notify,
 }
@@ -155,7 +155,7 @@ impl Inbox {
             reports.clear();
             reports.push((now, TreeChange::Lost));
         } else {
-            // Of equal reports in a row the last one counts.
+            // Of equal consecutive reports only the last is kept.
             reports.pop_if(|(_, last)| *last == change);
             reports.push((now, change));
         }
@@ -166,7 +166,7 @@ impl Inbox {
     async fn run(self: Arc<Self>, env: Env, server: Weak<Server>, share: Weak<Share>) {
         loop {
             self.arrived.notified().await;
-            // Taken before the delay, so that none of them waits for less.
+            // Taken before the delay, so that each report waits for the whole delay.
             let reports = std::mem::take(&mut *self.reports.lock());
             env.sleep(DELAY).await;
             let (Some(server), Some(share)) = (server.upgrade(), share.upgrade()) else { return };
@@ -179,7 +179,7 @@ impl Server {
     fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
         let Some(outside) = share.outside.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
-        // Whose a change of content is depends on the open file: see below.
+        // Whether the server made a change of content depends on the open file: checked below.
         let may_be_theirs = |(_, change): &(Moment, TreeChange)| content(change) || !outside.is_own(change);
         let reports: Vec<_> = reports.into_iter().filter(may_be_theirs).collect();
         let open = match reports.is_empty() {

@@ -54,7 +54,7 @@ impl LockSequences {
         &self.0
     }
 
-    /// As stored.
+    /// Restores the buckets from their stored form.
     pub(crate) fn from_bytes(bytes: [u8; PLACES]) -> LockSequences {
         LockSequences(bytes)
     }

@@ -1,4 +1,4 @@
-//! The owner of an open: one client; none while it is disconnected; none for good once it is being closed.
+//! The owner of an open: one client, or none while it is disconnected. Once it is being closed it has none for good.
 //!
 //! Invariants:
 //! 1. Each absence ends once: by a reconnect, or because the open is closed.

@@ -135,7 +135,7 @@ impl<'d> Domains<'d> {
     }
 }
 
-/// MS-LSAT 3.1.4.5, 3.1.4.9: all, some or none of `count` were found.
+/// MS-LSAT 3.1.4.5, 3.1.4.9: the status of a translation that found `found` of `count` names or SIDs.
 pub(super) fn mapped(found: usize, count: usize) -> NtStatus {
     match found {
         n if n == count => NtStatus::SUCCESS,
@@ -191,7 +191,7 @@ fn lookup_names(
                     domain: Some(domains.index(p.domain)),
                 };
             }
-            // MS-LSAT 3.1.4.5: of an unknown name in a known domain, the domain.
+            // MS-LSAT 3.1.4.5: for an unknown name in a known domain, the domain is returned.
             let domain = name.split_once('\\').and_then(|(domain, _)| directory.domain_named(domain));
             let domain = domain.map(|d| domains.index(d));
             TranslatedSid { usage: SidNameUse::UNKNOWN, sid: None, domain }

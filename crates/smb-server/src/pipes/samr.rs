@@ -323,7 +323,7 @@ fn entries(d: &Directory, builtin: bool, listed: Listed) -> Vec<Entry<'_>> {
     }
 }
 
-/// MS-SAMR 3.1.5.2.2: as many entries as there is room for, one at least; the context is the last identifier given.
+/// MS-SAMR 3.1.5.2.2: at least one entry, and as many as fit; the resume context is the last identifier returned.
 fn put_page(
     out: &mut Vec<u8>,
     entries: Result<&[Entry<'_>], NtStatus>,

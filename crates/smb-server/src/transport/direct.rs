@@ -103,7 +103,7 @@ const EVENTS: usize = 64;
 const QUEUED_HIGH: usize = 64;
 /// The maximum of [`DirectConnection::started_high`], in bytes.
 const STARTED_HIGH: usize = 16 << 20;
-/// It is at most the arena's size divided by this.
+/// [`DirectConnection::started_high`] is at most the arena's size divided by this.
 const STARTED_SHARE: usize = 8;
 /// The bit of a transfer's id that says it is an RDMA Write; the others are its length.
 const PUSH: u64 = 1 << 63;
@@ -113,8 +113,8 @@ const ARRIVED_MAX: usize = 16_384;
 const ARRIVED_BYTES_MAX: usize = 16 << 20;
 /// Messages up to this length, in bytes, were copied out of their receive buffer.
 const SHORT: usize = 512;
-/// Bytes of waiting messages from which on the peer gets one credit at a time: more than one or two messages, which are
-/// processed at once. Linux would spend so few credits on requests, and have none left to grant credits with.
+/// From this number of bytes of waiting messages on, the peer gets one credit at a time. One or two messages do not
+/// throttle the peer: Linux would spend its last credits on requests, and could then grant none.
 const ARRIVED_BYTES_HIGH: usize = 4 << 20;
 
 impl DirectConnection {
@@ -242,7 +242,7 @@ impl DirectConnection {
                 // The connection has ended; the reason follows.
                 self.engine.pulled(now, id, Err(NtStatus::CONNECTION_RESET))
             }
-            // An RDMA Write is complete: its reply was queued behind it before.
+            // An RDMA Write is complete: its reply is already queued behind it.
             Event::RdmaDone { id, .. } => {
                 self.pushing -= (id & !PUSH) as usize;
                 Ok(())

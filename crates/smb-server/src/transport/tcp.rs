@@ -44,8 +44,8 @@ pub(super) async fn serve(admitted: Admitted, stream: TcpStream) {
 
 /// Idle time before the kernel's first keep-alive probe, and time between probes.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(10));
-/// As [`LOST`], once a break was sent that could be resent over another connection of the client: well below the 35 s
-/// that a client has to acknowledge a break.
+/// Replaces [`LOST`] once a break was sent that could be resent over another connection of the client: well below the
+/// 35 s that a client has to acknowledge a break.
 const LOST_SOON: Duration = Duration::from_secs(6);
 
 /// A client that has lost power must not keep its opens and locks for ever. An idle client answers the keep-alive
@@ -150,7 +150,7 @@ impl TcpConnection {
                 any = true;
                 continue;
             }
-            // Once per turn: the received messages are answered before more is read.
+            // One read per turn: the received messages are answered before more is read.
             if read || self.ended {
                 break;
             }

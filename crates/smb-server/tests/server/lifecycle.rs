@@ -247,7 +247,7 @@ async fn logging_off_gives_time_to_log_on() {
     assert_eq!(raw.log_on("alice", None).await, NtStatus::SUCCESS);
 }
 
-/// The same over SMB Direct, in simulated time alone.
+/// A client that does not log on is cut off over SMB Direct too; in simulated time only.
 #[tokio::test(start_paused = true)]
 async fn who_does_not_log_on_is_cut_on_rdma() {
     let world = world(Limits::default());
@@ -297,7 +297,7 @@ async fn who_stops_reading_is_cut() {
 
 #[tokio::test]
 async fn who_leaves_half_a_message_is_cut() {
-    // Of a frame's head, of a small message, of a WRITE's payload.
+    // The bytes sent of a message: part of the frame's header, of a small message, of a WRITE's payload.
     for keep in [2, 40, 300_000] {
         let world = world(Limits::default());
         let (stream, serving) = world.dial().await;
@@ -336,7 +336,7 @@ async fn piped(world: &World) -> Piped {
     piped
 }
 
-/// The same before NEGOTIATE, with the client's own SMB Direct options.
+/// Like `piped`, before NEGOTIATE and with the client's own SMB Direct options.
 pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptions) -> Piped {
     let (queue_pair, serving) = world.queue_pair();
     let connecting =
@@ -384,7 +384,7 @@ pub(crate) async fn connected(world: &World, options: smb_direct::SmbDirectOptio
 #[tokio::test]
 async fn who_holds_the_server_on_rdma_is_cut() {
     for takes_nothing in [true, false] {
-        // Sooner than by its silence.
+        // Shorter than the timeout for a silent client.
         let world = world(Limits { stall_s: 20, ..Limits::default() });
         let Piped { mut raw, burst, client, serving } = piped(&world).await;
         raw.tree("ram").await;

@@ -57,7 +57,7 @@ pub struct Raw {
     /// MaxReadSize of the server's answer, in bytes.
     pub max_read: u32,
     pub tree_id: u32,
-    /// Of the next requests.
+    /// Header flags of the next requests.
     pub flags: HeaderFlags,
     /// The oplock level of CREATE.
     pub oplock: OplockLevel,
