@@ -27,12 +27,12 @@ use crate::identity::User;
 use crate::request::Request;
 use crate::status;
 
-/// `S-1-3-4`: an entry for it replaces what an owner may do by being the owner (MS-DTYP 2.4.2.4).
+/// `S-1-3-4`: an entry for it replaces the rights that an owner has as the owner (MS-DTYP 2.4.2.4).
 fn owner_rights() -> Sid {
     Sid::new(3, &[4]).expect("one sub-authority")
 }
 
-/// What an owner may do whatever the DACL says.
+/// The rights of an owner, whatever the DACL says.
 const OWNER_MAY: AccessMask = AccessMask::READ_CONTROL.union(AccessMask::WRITE_DAC);
 
 /// The descriptor of a file that has none, where no owner and mode are known.

@@ -92,9 +92,9 @@ struct State {
 /// How limited the access of an open is (MS-FSA 2.1.4.12, OPEN).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AccessClass {
-    /// It reads attributes only.
+    /// It has access to attributes only.
     AttributesOnly,
-    /// It reads the security descriptor too: this breaks oplocks, but not leases.
+    /// It may also read the security descriptor: this breaks oplocks, but not leases.
     SecurityToo,
     /// It has more access.
     No,

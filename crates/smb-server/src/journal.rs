@@ -257,8 +257,8 @@ impl Server {
     }
 
     /// Restores the persistent opens from the journal. Call it after all shares were added, and before connections are
-    /// accepted, so that no other open takes the files first. Returns how many were restored, and how many could not
-    /// be.
+    /// accepted, so that no other open takes the files first. Returns how many were restored and how many were
+    /// not.
     pub async fn restore_opens(self: &Arc<Self>) -> (usize, usize) {
         let Some(journal) = self.config.journal.clone() else { return (0, 0) };
         let (mut restored, mut lost) = (0, 0);

@@ -11,7 +11,7 @@ use std::task::Context;
 
 use crate::sync::{AtomicU32, AtomicWaker, Mutex, Ordering};
 
-/// The most notices in one inbox. Mostly each open or lease of a client has at most one.
+/// The most notices in one inbox. Each open or lease of a client usually has at most one.
 pub(crate) const NOTICES_MAX: usize = 16_384;
 
 /// See the module.
@@ -43,7 +43,7 @@ impl<N> Default for Mailbox<N> {
 }
 
 impl<N> Mailbox<N> {
-    /// A mailbox for at most so many notices.
+    /// A mailbox for at most `room` notices.
     pub(crate) fn with_room(room: usize) -> Mailbox<N> {
         let state = State { notices: VecDeque::new(), pending: Vec::new(), closed: false };
         Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new(), announced: AtomicU32::new(0) }

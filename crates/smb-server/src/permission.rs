@@ -16,7 +16,7 @@ use crate::identity::{self, User};
 pub struct ShareProtection {
     /// The grants; `None`: everything to everyone.
     pub grants: Option<Vec<ShareGrant>>,
-    /// Listings leave out what the user may not read (SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM).
+    /// Listings omit entries that the user may not read (SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM).
     pub access_based_enumeration: bool,
 }
 

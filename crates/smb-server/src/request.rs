@@ -77,7 +77,7 @@ pub(crate) struct Request {
     pub(crate) message: IoBuf,
     /// The FileId of the operation before, when this one is related to it: stands in for [`FileId::NONE`].
     pub(crate) inherited: Option<FileId>,
-    /// The open of its FileId, where it was looked up already.
+    /// The open of its FileId, if it was looked up already.
     pub(crate) looked_up: Option<Arc<Open>>,
     /// The request came encrypted.
     pub(crate) encrypted: bool,

@@ -153,7 +153,7 @@ pub(crate) struct Tree {
     pub(crate) share: Arc<Share>,
     /// The maximal access of the session's user to this share (an ACCESS_MASK).
     pub(crate) maximal_access: u32,
-    /// A Mac has asked for its attributes in listings, and will interpret the fields so.
+    /// A Mac has requested its attributes in listings, and interprets the fields accordingly.
     pub(crate) mac_listings: AtomicBool,
 }
 

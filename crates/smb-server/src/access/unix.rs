@@ -17,7 +17,7 @@ use crate::identity::User;
 
 /// The bits of a mode that are kept.
 const PERMISSIONS: u32 = 0o7777;
-/// What the Linux client sends for "no mode".
+/// The mode that the Linux client sends for "no mode".
 const NO_MODE: u32 = 0xFFFF;
 /// The mode of a file or directory that is created without one.
 const FILE_MODE: u32 = 0o644;

@@ -33,7 +33,7 @@ pub(crate) fn start(mut r: Request, plain: bool) -> Outcome {
 
 enum Begun {
     Outcome(Outcome),
-    /// A read of a pipe, which may have to wait for a message of at most so many bytes.
+    /// A read of a pipe, which may have to wait for a message; the length is the most bytes to return.
     Pipe(Arc<Open>, u32),
 }
 

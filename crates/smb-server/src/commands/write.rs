@@ -79,7 +79,7 @@ fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtSta
 /// The shortest payload, in bytes, that updates the prediction of where the next one is received.
 const LARGE: u32 = 64 << 10;
 
-/// The payload, by where it was received.
+/// The payload, in the place where it was received.
 enum Payload {
     Bytes(Sg),
     /// Received whole, into a pipe.

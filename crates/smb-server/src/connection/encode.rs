@@ -102,8 +102,8 @@ impl Engine {
     /// Writes the header into the space before the body.
     fn put_header(&mut self, f: &mut Finished, encrypted: bool) {
         let mut h = f.header.response(f.reply.status, 0);
-        // There is no key to sign the refusal of a signed request: it repeats the request's flag and signature, as on
-        // Windows. Otherwise clients that require signed replies drop the message, and do not get the status.
+        // If no key can sign the refusal of a signed request, the refusal repeats the request's flag and signature, as
+        // on Windows. Otherwise clients that require signed replies drop the message, and do not get the status.
         if f.reply.status.is_error() && matches!(f.signing, Signing::Nothing) && !encrypted {
             h.flags |= f.header.flags & HeaderFlags::SIGNED;
             h.signature = f.header.signature;

@@ -16,7 +16,7 @@ use crate::session::Session;
 pub(super) struct InMessage {
     /// The message's bytes: one buffer or more.
     pub(super) whole: Sg,
-    /// The message in one buffer, if it arrived scattered and is not a single WRITE.
+    /// A copy of the message in one buffer, if it arrived scattered and is not a single WRITE.
     pub(super) together: Option<IoBuf>,
     /// The payload of a single WRITE, if it is in a pipe; until the WRITE takes it.
     pub(super) piped: Option<Piped>,

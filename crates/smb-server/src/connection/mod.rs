@@ -263,8 +263,7 @@ impl Engine {
         self.message_piped(now, message, None)
     }
 
-    /// Like [`Engine::message`], for an unsigned and unencrypted WRITE with its payload in a pipe; `message` is its
-    /// head.
+    /// Like [`Engine::message`], for an unsigned and unencrypted WRITE: `message` is its head, its payload is in a pipe.
     pub(crate) fn message_piped(
         &mut self,
         now: Moment,

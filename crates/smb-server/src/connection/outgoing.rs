@@ -13,7 +13,7 @@ use crate::request::Push;
 pub(crate) struct OutMessage {
     /// Header, body and small payloads; for a compound the whole message.
     pub(crate) head: Vec<u8>,
-    /// What follows the head on the wire.
+    /// The payload that follows the head on the wire.
     pub(crate) payload: Data,
     /// RDMA Writes that must be placed before this message arrives.
     pub(crate) pushes: SmallVec<[Push; 1]>,

@@ -90,7 +90,7 @@ fn transform_header(message: &Sg) -> Option<[u8; TRANSFORM_LEN]> {
     Some(header)
 }
 
-/// Decrypts a message in place; returns the content behind its transform header.
+/// Decrypts a message in place; returns the content after its transform header.
 fn open(opener: &Opener, header: &[u8; TRANSFORM_LEN], mut message: Sg) -> Result<Sg, CryptError> {
     if let [one] = message.as_mut_slice()
         && let Some(bytes) = one.get_mut()

@@ -45,7 +45,7 @@ pub(super) enum Purpose {
     Again(Arc<Session>),
 }
 
-/// Authentications in progress on one connection at most.
+/// The most authentications in progress on one connection.
 const SETUPS_MAX: usize = 64;
 
 impl Engine {

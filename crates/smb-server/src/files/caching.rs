@@ -71,9 +71,9 @@ pub(crate) enum LeaseVersion {
 /// An operation, by the caching rights of others that it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// An open that does more than read attributes and the security descriptor.
+    /// An open with access to more than the attributes and the security descriptor.
     Open { overwrites: bool },
-    /// An open that reads attributes and the security descriptor: it breaks oplocks, but not leases.
+    /// An open with access to attributes and the security descriptor only: it breaks oplocks, but not leases.
     OpenSecurity,
     /// An open whose share mode conflicts with another open: clients must close cached handles.
     Sharing { overwrites: bool },

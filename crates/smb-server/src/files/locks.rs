@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 /// Held locks of one file at most; more are refused.
 pub(crate) const HELD_MAX: usize = 8192;
-/// Locks that wait on one file at most.
+/// The most locks that wait on one file.
 pub(crate) const WAITING_MAX: usize = 1024;
 
 /// A range of bytes; its end may be 2^64.

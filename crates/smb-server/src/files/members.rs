@@ -69,7 +69,7 @@ impl State {
         })
     }
 
-    /// Adds a member that was admitted, and grants it what it asks for.
+    /// Adds a member that was admitted, and grants it the caching rights that it requests.
     pub(super) fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
         let at = self.stream_entry(&member.stream);
         let own = match joining.wish {

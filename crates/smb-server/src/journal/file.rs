@@ -343,7 +343,7 @@ mod tests {
         assert!(again.take_all().is_empty(), "given out once");
     }
 
-    /// Cut anywhere: the whole records before the cut are found, and what is put after is found too.
+    /// After a cut at any offset, the whole records before the cut are found, and so are records that are put later.
     #[tokio::test]
     async fn what_a_crash_cuts_off_was_not_acknowledged() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -368,7 +368,7 @@ mod tests {
         assert!(FileJournal::open(&path).is_err());
     }
 
-    /// What follows a damaged entry is found, and stays found; the damaged file is kept.
+    /// The records after a damaged entry are found, also after a further restart; the damaged file is kept.
     #[tokio::test]
     async fn damage_in_the_middle_costs_one_record() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -30,7 +30,7 @@ pub(super) struct Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot(u64);
 
-/// What an entry concerns.
+/// The object that an entry concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// A name: the hash of its path without regard to case. Two names with one hash cost a retry, nothing else.

@@ -62,7 +62,7 @@ struct Watch {
     _outside: Option<WatchGuard>,
 }
 
-/// What to watch.
+/// The scope of a watch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
     pub(crate) filter: CompletionFilter,

@@ -6,7 +6,7 @@ use smb_wire::{Guid, NtStatus};
 
 use crate::identity::User;
 
-/// Handles that are open on one pipe at most.
+/// The most handles that are open on one pipe.
 pub(super) const HANDLES_MAX: usize = 256;
 /// MAXIMUM_ALLOWED and the generic rights (MS-DTYP 2.4.3).
 const MAXIMUM_ALLOWED: u32 = 0x0200_0000;

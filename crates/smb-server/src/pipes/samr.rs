@@ -18,7 +18,7 @@ use crate::principals::{Account, Alias, BUILTIN, Directory, PRIMARY_GROUP, PRIMA
 
 /// Name of the BUILTIN domain here.
 const BUILTIN_NAME: &str = "Builtin";
-/// Bytes of names in one answer of an enumeration at most.
+/// The most bytes of names in one answer of an enumeration.
 const ENUMERATION_MAX: usize = 64 << 10;
 /// UF_LOCKOUT and UF_PASSWORD_EXPIRED as account control, which filters ignore (MS-SAMR 3.1.5.2.5).
 const IGNORED_CONTROL: u32 = 0x0000_0400 | 0x0002_0000;

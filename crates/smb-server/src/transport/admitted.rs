@@ -84,7 +84,7 @@ mod tests {
 
     const PEER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
 
-    /// What is being set up counts, and has until a client must have logged on.
+    /// Connections that are being set up count, and must log on within the time limit.
     #[tokio::test(start_paused = true)]
     async fn what_is_being_set_up_is_bounded() {
         let world = World::new();

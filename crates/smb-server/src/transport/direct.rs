@@ -370,7 +370,7 @@ mod tests {
     use super::*;
     use crate::commands::tests::World;
 
-    /// What waits while the engine is full is bounded by the memory that it holds, and slows the peer down before.
+    /// The memory of messages that wait while the engine is full is bounded; the peer is throttled before that.
     #[tokio::test]
     async fn what_has_arrived_is_bounded() {
         let world = World::new();
@@ -393,7 +393,7 @@ mod tests {
         for _ in 0..15 {
             arrive(1 << 20).expect("there is room");
         }
-        // Short of a receive buffer, each of these holds one.
+        // Each of these is shorter than a receive buffer, but holds a whole one.
         for _ in 0..256 {
             arrive(513).expect("there is room");
         }

@@ -162,7 +162,7 @@ async fn what_takes_long_gets_an_interim_response() {
         assert_eq!((last.status, last.credits), (NtStatus::SUCCESS, 0), "{:?}", last.command);
         assert!(last.flags.contains(HeaderFlags::ASYNC) && last.async_id != 0);
     }
-    // A CREATE, too.
+    // A CREATE gets an interim response, too.
     open.send_replace(false);
     let creating = async {
         let (status, _) = raw.create("new", AccessMask::FILE_ALL_ACCESS).await;
@@ -173,7 +173,7 @@ async fn what_takes_long_gets_an_interim_response() {
         open.send_replace(true);
     };
     assert_eq!(tokio::join!(creating, opening).0, NtStatus::SUCCESS);
-    // And what does not take long gets none.
+    // A request that does not take long gets no interim response.
     let m = flush(&mut raw, file);
     raw.stream.write_all(&m).await.expect("sent");
     assert!(!next(&mut raw).await.flags.contains(HeaderFlags::ASYNC));

@@ -11,7 +11,7 @@ use crate::open::FileOpen;
 use crate::status;
 
 impl Plan<'_> {
-    /// MS-FSA 2.1.5.1.2.3: what overwriting does to a file, and AllocationSize to a new or overwritten one.
+    /// MS-FSA 2.1.5.1.2.3: overwrites the file if requested, and applies AllocationSize to a new or overwritten one.
     pub(super) async fn change(&self, f: &FileOpen, found: &Found) -> Result<vfs::Stat, NtStatus> {
         let (created, node) = (found.opened.created || found.resumed, &found.opened.node);
         let replaced = self.overwrites() && !created;

@@ -17,7 +17,7 @@ use crate::commands::metadata::timestamp;
 use crate::files::caching::{Held, LeaseId, LeaseVersion};
 use crate::open::AppInstance;
 
-/// What the contexts of a request ask for.
+/// The requests in the contexts of a CREATE.
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) extended_attributes: Vec<ExtendedAttribute>,
@@ -38,7 +38,7 @@ pub(super) struct Wanted {
     pub(super) app_instance: Option<AppInstance>,
     /// POSIX extensions, with the mode of a new file.
     pub(super) posix: Option<u32>,
-    /// What a Mac asks for.
+    /// The query of a Mac.
     pub(super) aapl: Option<AaplQuery>,
 }
 
@@ -97,8 +97,8 @@ pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, 
     if v2 || reconnect_v2 { Err(NtStatus::INVALID_PARAMETER) } else { Ok(w) }
 }
 
-/// What a Mac asks for. As with Samba, any command but a server query fails the CREATE: clients send the others only to
-/// servers that announced them.
+/// Decodes the query of a Mac. As with Samba, any command but a server query fails the CREATE: clients send the other
+/// commands only to servers that announced them.
 fn read_aapl(bytes: &[u8]) -> Result<AaplQuery, NtStatus> {
     match AaplQuery::decode(bytes) {
         Ok(q) if q.command == AaplCommand::SERVER_QUERY && bytes.len() == AaplQuery::LEN => Ok(q),

@@ -1,4 +1,4 @@
-//! The calls of the backend that find or create what a CREATE names.
+//! The backend's calls that find or create the file or stream of a CREATE.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
 
-/// Ranges in one trim at most.
+/// The most ranges in one trim.
 const TRIM_RANGES_MAX: usize = 4096;
 
 /// Returns INVALID_PARAMETER for a position that does not fit a signed number.

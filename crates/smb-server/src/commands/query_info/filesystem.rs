@@ -141,7 +141,7 @@ fn short_serial(volume: u128) -> u32 {
     (serial ^ (serial >> 32)) as u32
 }
 
-/// What this volume can do. NTFS has quotas on every volume, on or off.
+/// The capabilities of this volume. NTFS has quotas on every volume, on or off.
 fn attributes(info: &VolumeInfo) -> FileSystemAttributes {
     use FileSystemAttributes as A;
     let mut a = A::CASE_PRESERVED_NAMES

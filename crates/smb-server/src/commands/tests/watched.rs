@@ -183,7 +183,7 @@ async fn ioctl(w: &World, ctl_code: FsctlCode, file_id: FileId, input: &[u8]) ->
     crate::commands::ioctl::handle(w.request(&q)).await.status
 }
 
-// FILE_WRITE_THROUGH holds for whatever changes data, not for WRITE alone.
+// FILE_WRITE_THROUGH applies to all changes of data, not only to WRITE.
 #[tokio::test(start_paused = true)]
 async fn changes_go_through_where_writes_do() {
     let (w, seen) = world();
