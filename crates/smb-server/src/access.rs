@@ -81,7 +81,7 @@ pub(crate) async fn descriptor(
 /// [`descriptor`], from the result of reading the stored descriptor from the backend.
 ///
 /// # Errors
-/// As [`descriptor`].
+/// The errors of [`descriptor`].
 pub(crate) fn known(
     security: EntrySecurity,
     stat: &Stat,
@@ -93,7 +93,7 @@ pub(crate) fn known(
 /// [`descriptor`] of an open file; its owner, group and mode are read again.
 ///
 /// # Errors
-/// As [`descriptor`].
+/// The errors of [`descriptor`].
 pub(crate) async fn descriptor_now(r: &Request, node: &Arc<dyn Node>) -> Result<Option<Vec<u8>>, NtStatus> {
     if let Some(stored) = stored(node.security(&r.ctx()).wait().await)? {
         return Ok(Some(stored));

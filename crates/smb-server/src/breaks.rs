@@ -274,7 +274,7 @@ impl Request {
     /// Breaks the caching rights of other opens that conflict with an operation of this open, and waits for the breaks.
     ///
     /// # Errors
-    /// As [`Request::wait_for_breaks`] and [`Server::store_lost_caching`].
+    /// The errors of [`Request::wait_for_breaks`] and [`Server::store_lost_caching`].
     pub(crate) async fn contend(&self, f: &FileOpen, operation: Operation) -> Result<(), NtStatus> {
         let stream = (operation != Operation::Names).then_some(&*f.stream);
         loop {

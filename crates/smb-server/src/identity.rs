@@ -8,7 +8,7 @@ use crate::access::{nfs, posix};
 /// The user of a session, with the SIDs of its access token.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
-    /// As authenticated.
+    /// The name with which the user authenticated.
     pub(crate) name: String,
     /// The client's name, as it gave it.
     pub(crate) workstation: String,

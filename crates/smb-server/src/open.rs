@@ -178,7 +178,7 @@ impl FileOpen {
     /// the reply.
     ///
     /// # Errors
-    /// As [`Node::flush`].
+    /// The errors of [`Node::flush`].
     pub(crate) async fn write_out(&self, ctx: &env::Ctx) -> VfsResult<()> {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }

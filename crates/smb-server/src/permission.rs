@@ -63,7 +63,7 @@ impl ShareProtection {
         }
     }
 
-    /// The same permission as the descriptor of a directory, inheritable; owned by the administrators.
+    /// The permission as an inheritable descriptor of a directory, owned by the administrators.
     pub(crate) fn descriptor_of_root(&self, accounts: &dyn UserLookup) -> Vec<u8> {
         let passed_on = AceFlags::OBJECT_INHERIT | AceFlags::CONTAINER_INHERIT;
         let everyone = || {

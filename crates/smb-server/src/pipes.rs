@@ -233,8 +233,8 @@ impl Pipe {
         Ok((message, more))
     }
 
-    /// As [`Pipe::try_read`] for the request `r`, but waits while there is no message: sends an interim response, and
-    /// waits until the request is cancelled or the pipe is closed (MS-SMB2 3.3.4.2, 3.3.5.12).
+    /// Like [`Pipe::try_read`], for the request `r`. While there is no message it sends an interim response, and waits
+    /// until the request is cancelled or the pipe is closed (MS-SMB2 3.3.4.2, 3.3.5.12).
     ///
     /// # Errors
     /// CANCELLED, PIPE_BROKEN, PIPE_DISCONNECTED.

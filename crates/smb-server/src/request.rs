@@ -182,7 +182,7 @@ impl Reply {
         self.moved(memory, length)
     }
 
-    /// As [`Reply::charged`] into `memory`, which was allocated before the output was built, and is large enough.
+    /// Like [`Reply::charged`], into `memory`, which was allocated before the output was built, and is large enough.
     pub(crate) fn charged_to(self, memory: SgMut, arena: &Arena, length: usize) -> Reply {
         if length <= OUTPUT_SHORT {
             return self;

@@ -105,7 +105,7 @@ impl Share {
     /// independent of the live share's. It is dropped with its last open.
     ///
     /// # Errors
-    /// As [`Vfs::snapshot`].
+    /// The errors of [`Vfs::snapshot`].
     pub(crate) async fn snapshot(&self, c: &env::Ctx, at: SnapshotTime) -> VfsResult<Arc<Share>> {
         let known = |all: &HashMap<_, Weak<Share>>| all.get(&at).and_then(Weak::upgrade);
         if let Some(share) = known(&self.snapshots.lock()) {

@@ -32,7 +32,7 @@ pub(crate) fn check_charge(r: &Request, bytes: u32) -> Result<(), NtStatus> {
     charge_covers(&r.facts, &r.header, bytes)
 }
 
-/// As [`check_charge`].
+/// Like [`check_charge`], without a [`Request`].
 fn charge_covers(facts: &ConnectionFacts, header: &Header, bytes: u32) -> Result<(), NtStatus> {
     if !facts.multi_credit {
         return Ok(());

@@ -263,7 +263,7 @@ impl Engine {
         self.message_piped(now, message, None)
     }
 
-    /// Like [`Engine::message`], for an unsigned and unencrypted WRITE: `message` is its head, its payload is in a pipe.
+    /// Like [`Engine::message`] for an unsigned, unencrypted WRITE: `message` is its head, its payload is in a pipe.
     pub(crate) fn message_piped(
         &mut self,
         now: Moment,
@@ -286,7 +286,7 @@ impl Engine {
     /// Polls the parked requests. Ready when one has completed: messages may be queued to be sent.
     ///
     /// # Errors
-    /// As [`Engine::message`].
+    /// The errors of [`Engine::message`].
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>, now: Moment) -> Poll<Result<(), ConnectionError>> {
         self.now = now;
         let mut any = false;
@@ -329,7 +329,7 @@ impl Engine {
     /// Resumes a WRITE with the payload that was fetched for it.
     ///
     /// # Errors
-    /// As [`Engine::message`].
+    /// The errors of [`Engine::message`].
     pub(crate) fn pulled(
         &mut self,
         now: Moment,

@@ -41,7 +41,7 @@ pub(super) enum Purpose {
     New(SessionId),
     /// A further channel of a session.
     Bind(Arc<Session>),
-    /// The same session and channel, authenticated again.
+    /// A re-authentication of a session on this channel.
     Again(Arc<Session>),
 }
 

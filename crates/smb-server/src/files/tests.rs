@@ -44,7 +44,7 @@ pub(crate) fn join(t: &FileTable, n: &Namespace, member: Member) -> Result<Joine
     join_at(t, n, FILE, n.snapshot(), member)
 }
 
-/// The same, of any file and with an earlier snapshot. `None` means that names have changed since.
+/// Like [`join`], for any file and with an earlier snapshot. `None` means that names have changed since.
 pub(crate) fn join_at(
     t: &FileTable,
     n: &Namespace,

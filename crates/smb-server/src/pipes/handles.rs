@@ -101,7 +101,7 @@ impl Handles {
     /// Closes a handle.
     ///
     /// # Errors
-    /// As [`Handles::get`].
+    /// The errors of [`Handles::get`].
     pub(super) fn close(&mut self, handle: ContextHandle) -> Result<(), FaultStatus> {
         let i = self.find(handle)?;
         self.open.swap_remove(i);

@@ -36,7 +36,7 @@ impl Server {
         self.add_protected_share(share, ShareProtection::default())
     }
 
-    /// As [`Server::add_share`], with the protection set from the start.
+    /// Like [`Server::add_share`], with the protection set from the start.
     ///
     /// # Errors
     /// See [`ShareError`].

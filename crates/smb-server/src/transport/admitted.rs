@@ -71,7 +71,7 @@ impl Admitted {
         super::tcp::serve(self, stream).await;
     }
 
-    /// As [`Server::serve_direct`].
+    /// Like [`Server::serve_direct`], for this admitted connection.
     pub async fn serve_direct(self, direct: SmbDirect, peer: SocketAddr, local: SocketAddr) {
         super::direct::serve(self, direct, peer, local).await;
     }

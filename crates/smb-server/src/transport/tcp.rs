@@ -16,7 +16,7 @@ use crate::connection::{ConnectionError, Engine, LOST, MessageLimits};
 use crate::{Server, TransportKind};
 
 impl Server {
-    /// As [`Server::admit`] and [`Admitted::serve_tcp`].
+    /// Admits a connection and serves it: see [`Server::admit`] and [`Admitted::serve_tcp`].
     pub async fn serve_tcp(self: Arc<Self>, stream: TcpStream) {
         let Ok(peer) = stream.peer_addr() else { return };
         if let Some(admitted) = self.admit(peer) {

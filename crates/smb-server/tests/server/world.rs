@@ -58,7 +58,7 @@ impl World {
         World::with_journal(env, budget, limits, None)
     }
 
-    /// The same; with a journal `ram` is continuously available.
+    /// Like [`World::new`]; with a journal, `ram` is continuously available.
     pub fn with_journal(
         env: Env,
         budget: usize,
