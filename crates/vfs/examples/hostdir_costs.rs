@@ -1,7 +1,7 @@
 //! What `hostdir` costs per call: `cargo run --release -p vfs --example hostdir_costs [DIRECTORY]`.
 //!
-//! Prints microseconds of CPU of the whole process (all threads) and of wall clock per operation, and beside the
-//! data paths the bare system call in a loop, which is the floor.
+//! Prints CPU time of the whole process (all threads) and wall-clock time per operation, in microseconds. For
+//! comparison it also measures the bare system calls in a loop: the lower bound for the data paths.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -102,7 +102,7 @@ async fn measure(directory: &std::path::Path) {
         clock.stop(&format!("write, 8 KiB, {depth} at a time"), COUNT / DEPTH as u64 * DEPTH as u64);
     }
 
-    // A steady stream: as soon as one is done the next is issued, from 32 tasks of one thread.
+    // A constant queue depth: each of 32 tasks on one thread issues its next call when the previous one completes.
     let clock = Clock::start(&env);
     let tasks: Vec<_> = (0..DEPTH as u64)
         .map(|task| {

@@ -14,13 +14,14 @@ pub struct Parent {
 
 /// Decides whether [`crate::Vfs::open`] may create a file, and with which security descriptor.
 ///
-/// The backend calls it after it has found that the name is free, and before it creates anything. Until the file is
-/// created no other call of the backend takes the name, and the file is created in the very directory that was checked.
-/// A backend that loses a race against another program may call it again; the last answer is valid.
+/// The backend calls it when it has found that the name is free, before it creates anything. Until the file is created,
+/// no other call of the backend can take the name. The file is created in the directory that was checked. A backend
+/// that loses a race against another program may call it again; the last result is used.
 ///
 /// Its methods run on a thread of the backend and under its locks: they must not block or call the backend.
 pub trait CreateCheck: Send + Sync {
-    /// The security descriptor of the new file, self-relative; `None` refuses ([`crate::VfsError::Refused`]).
+    /// Returns the security descriptor of the new file, self-relative; `None` refuses the creation
+    /// ([`crate::VfsError::Refused`]).
     fn check(&self, parent: &Parent) -> Option<Vec<u8>>;
 
     /// Whether a named stream may be created in `file`, which exists. If not, the file itself is opened, for the caller

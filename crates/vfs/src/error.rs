@@ -26,7 +26,7 @@ pub enum VfsError {
     /// The directory has entries.
     #[error("the directory is not empty")]
     NotEmpty,
-    /// The system refuses.
+    /// The operating system denied access.
     #[error("access denied by the file system")]
     AccessDenied,
     /// The caller's check refused to create the file.
@@ -35,7 +35,7 @@ pub enum VfsError {
     /// The path leaves the share (by a symbolic link, say) and is refused.
     #[error("the path leads out of the share")]
     Escapes,
-    /// The name is another file's than the one that was opened.
+    /// The name no longer refers to the file that was opened.
     #[error("the name now refers to another file")]
     Stale,
     /// A name component is longer than the file system allows.
@@ -71,7 +71,7 @@ pub enum VfsError {
     /// Too many names for one file.
     #[error("too many links")]
     TooManyLinks,
-    /// In use by the system.
+    /// The file or virtual disk is in use: by the system, by a lease holder, or elsewhere in the pool.
     #[error("the file is in use")]
     Busy,
     /// An attribute or a security descriptor is larger than the file system can store with a file.

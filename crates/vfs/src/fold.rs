@@ -6,7 +6,7 @@ pub(crate) fn fold(name: &str) -> String {
     if name.is_ascii() { name.to_ascii_uppercase() } else { name.chars().map(fold_char).collect() }
 }
 
-/// Whether two names have the same form, `folded` being one already.
+/// Whether `name`, when folded, equals `folded`.
 pub(crate) fn is_folded(name: &str, folded: &str) -> bool {
     if name.is_ascii() {
         name.eq_ignore_ascii_case(folded)

@@ -74,29 +74,30 @@ pub trait Vfs: Send + Sync + 'static {
     /// that after its share-mode check.
     ///
     /// # Errors
-    /// `NotFound` (last component, or the stream), `ReparsePoint` (the same, where the folder is a reparse point; only
-    /// of [`OpenMode::Open`]), `Refused` by the [`CreateCheck`], `AccessDenied` for an exact name that a backend cannot
-    /// store beside one that differs in case only, `Unsupported` for a stream where there are none, `PathNotFound` (an
-    /// earlier one), `Exists`, `IsDirectory`, `NotDirectory`, …
+    /// `NotFound`: the last component or the stream is missing. `ReparsePoint`: the last component is missing in a
+    /// folder that is a reparse point (only with [`OpenMode::Open`]). `PathNotFound`: an earlier component is missing.
+    /// `Refused` by the [`CreateCheck`]. `AccessDenied` for an exact name that the backend cannot store beside one that
+    /// differs in case only. `Unsupported` for a stream if the backend has no streams. `Exists`, `IsDirectory`,
+    /// `NotDirectory`, …
     fn open(&self, c: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>>;
 
     /// Removes the name `path` of the file `id` (an empty directory too). Open nodes stay usable.
     ///
     /// # Errors
-    /// `Stale` when the name is another file's by now, `NotEmpty`, …
+    /// `Stale` when the name no longer refers to the file `id`, `NotEmpty`, …
     fn remove(&self, c: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>>;
 
     /// Renames `from` (the file `id`) to `to`, replacing a file there if `replace`. A change of case only is a
     /// rename. If `to` is exact, a file there whose name differs in case stays.
     ///
     /// # Errors
-    /// `Stale`, `Exists`, `PathNotFound`, `NotEmpty` or `IsDirectory` for what cannot be replaced, …
+    /// `Stale`, `Exists`, `PathNotFound`; `NotEmpty` or `IsDirectory` if `to` cannot be replaced; …
     fn rename(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 
     /// Gives the file `id` at `from` a second name `to`.
     ///
     /// # Errors
-    /// As [`Vfs::rename`]; `Unsupported` where there are no hard links, `IsDirectory` for a directory.
+    /// Those of [`Vfs::rename`]; `Unsupported` if the backend has no hard links, `IsDirectory` for a directory.
     fn link(&self, c: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>>;
 
     /// The earlier states of the tree that can be opened now, the newest first.
@@ -114,9 +115,9 @@ pub trait Vfs: Send + Sync + 'static {
     }
 
     /// Reports changes of a directory's entries, and with `deep` of everything below it, from the completion of this
-    /// call until the guard is dropped: those made by other programs, and those made through this backend too. Changes
-    /// shortly before may be reported. A change that several watches with the same `report` cover is reported once.
-    /// `None` where changes by other programs are impossible or cannot be detected.
+    /// call until the guard is dropped, whether other programs or callers of this backend made them. Changes made
+    /// shortly before the call may be reported too. If several watches with the same `report` cover a change, it is
+    /// reported once. Returns `None` if changes by other programs are impossible or cannot be detected.
     fn watch(&self, _directory: &VfsPath, _deep: bool, _report: &ReportChange) -> Io<Option<WatchGuard>> {
         Io::Done(None)
     }
@@ -141,15 +142,15 @@ pub trait Node: Any + Send + Sync {
     /// Sets the fields that are `Some`.
     fn set_basic(&self, c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
 
-    /// Reads up to `want.length` bytes at `offset`. Fewer mean the end of the file; none, that `offset` is at or past
-    /// it. May lend cached memory, or (when `want.file_ok`) return a range of a descriptor to send.
+    /// Reads up to `want.length` bytes at `offset`: fewer at the end of file, none if `offset` is at or behind it. May
+    /// lend cached memory, or (when `want.file_ok`) return a range of a descriptor to send.
     fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
 
     /// Writes all of `src` at `offset`, extending the file; returns the number of bytes written. Durable before
     /// completion when `c.flags.write_through`. The buffers may be shared: they are not changed.
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
 
-    /// As [`Node::write`], for a payload in a pipe. The default implementation reads it into memory first.
+    /// [`Node::write`] for a payload in a pipe. The default implementation reads the pipe into memory first.
     fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
         match src.into_bytes() {
             Ok(bytes) => self.write(c, offset, bytes),
@@ -157,13 +158,13 @@ pub trait Node: Any + Send + Sync {
         }
     }
 
-    /// Whether a payload in a pipe costs less than one in memory here.
+    /// Whether this node writes a payload from a pipe at a lower cost than from memory.
     fn prefers_pipes(&self) -> bool {
         false
     }
 
-    /// Makes everything written durable. Once that has failed, data may be lost, and every flush and write-through of
-    /// any open of the file fails until all its opens are closed.
+    /// Makes all written data durable. After a failure, data may be lost: every flush and write-through of any open of
+    /// the file then fails until all its opens are closed.
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>>;
 
     /// Called once, after the last I/O and before the node is dropped, to report errors that dropping would hide. On a
@@ -178,8 +179,8 @@ pub trait Node: Any + Send + Sync {
     /// Sets the end of file; new bytes read as zero.
     fn set_len(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;
 
-    /// Reserves space for the first `len` bytes without moving the end of file; less than what is allocated and
-    /// less than the size truncates, as FileAllocationInformation does.
+    /// Reserves space for the first `len` bytes without moving the end of file. A `len` that is less than the
+    /// allocation and the size truncates the file, as FileAllocationInformation does.
     fn set_allocation(&self, c: &Ctx, len: u64) -> Io<VfsResult<()>>;
 
     /// Marks the file sparse or not (an attribute; the zeroed ranges of a sparse file are deallocated).
@@ -208,8 +209,8 @@ pub trait Node: Any + Send + Sync {
     fn copy_to(&self, c: &Ctx, from: u64, target: &Arc<dyn Node>, to: u64, length: u64)
     -> Io<VfsResult<u64>>;
 
-    /// Makes `length` bytes at `to` of `target` share the blocks of those at `from` of this file, all or nothing; both
-    /// begin at clusters. The target is extended as by a write.
+    /// Makes `length` bytes at `to` of `target` share the blocks of the bytes at `from` of this file, all or nothing.
+    /// Both offsets are multiples of the cluster. The target is extended as by a write.
     ///
     /// # Errors
     /// `Unsupported` where [`VolumeInfo::reflinks`] is false, or `target` is of another kind; `InvalidArgument` for
@@ -226,11 +227,12 @@ pub trait Node: Any + Send + Sync {
     }
 
     /// The next entries of a directory, about `limit` of them, from the beginning if `restart`; none at the end. An
-    /// entry that existed all the time is seen once; `.` and `..` are not reported. A symbolic link of the backend is
-    /// reported as its target, or not at all; if the directory's path is exact, as the link.
+    /// entry that exists during the whole listing is returned once; `.` and `..` are not returned. A symbolic link of
+    /// the backend is returned as its target, or not at all; if the directory's path is exact, it is returned as a
+    /// link.
     fn list(&self, c: &Ctx, restart: bool, limit: usize) -> Io<VfsResult<Vec<DirEntry>>>;
 
-    /// One entry of a directory by name (in the volume's sense of equal), without a walk.
+    /// One entry of a directory by name (compared as the volume compares names), without listing the directory.
     fn lookup(&self, c: &Ctx, name: &str) -> Io<VfsResult<DirEntry>>;
 
     /// Whether a directory has no entries.
@@ -254,7 +256,7 @@ pub trait Node: Any + Send + Sync {
         })
     }
 
-    /// Removes a named stream. Nodes that are open on it may fail with `Stale` from then on.
+    /// Removes a named stream. Calls on nodes that are open on it may fail with `Stale` from then on.
     ///
     /// # Errors
     /// `NotFound`, …
@@ -267,8 +269,8 @@ pub trait Node: Any + Send + Sync {
     /// rename; after a move to the unnamed stream they are open on a removed one.
     ///
     /// # Errors
-    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when it exists and is not empty,
-    /// and for the unnamed stream of a directory.
+    /// `NotFound`; `Exists` when `to` exists and `replace` is false; `InvalidArgument` when `to` exists and is not
+    /// empty, and for the unnamed stream of a directory.
     fn rename_stream(
         &self,
         _: &Ctx,
@@ -279,15 +281,15 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set or can
-    /// be stored, but never because it cannot be read.
+    /// The security descriptor stored with the file, self-relative (MS-DTYP 2.4.6); `None` if none was ever set or the
+    /// backend cannot store any. A descriptor that cannot be read is an error.
     ///
     /// # Errors
     /// `Damaged` when there is one that cannot be decoded, …
     fn security(&self, c: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>>;
 
-    /// [`Node::security`] of entries of a directory by their names as listed, in their order. One that cannot be looked at
-    /// is an error of its own.
+    /// [`Node::security`] of entries of a directory, in the order of `names`, which are names as listed. An entry that
+    /// cannot be read has its own error.
     ///
     /// # Errors
     /// `NotDirectory`.
@@ -298,10 +300,10 @@ pub trait Node: Any + Send + Sync {
     /// Stores a security descriptor.
     ///
     /// # Errors
-    /// `AttributeTooLarge`; `Unsupported` where none can be kept, …
+    /// `AttributeTooLarge`; `Unsupported` if the backend cannot store any, …
     fn set_security(&self, c: &Ctx, descriptor: Vec<u8>) -> Io<VfsResult<()>>;
 
-    /// The reparse point of the file or directory; `None` if it is none.
+    /// The reparse point of the file or directory; `None` if it is not a reparse point.
     ///
     /// # Errors
     /// `Damaged` when there is one that cannot be decoded, …
@@ -309,8 +311,8 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Ok(None))
     }
 
-    /// Makes the file or directory a reparse point, in place of another one it may be, or with `None` an ordinary one
-    /// again. Whether a directory is empty is the caller's to check.
+    /// Makes the file or directory a reparse point, replacing an existing one; `None` makes it an ordinary file or
+    /// directory again. The caller checks that a directory is empty.
     ///
     /// # Errors
     /// `AttributeTooLarge`; `Unsupported` where [`VolumeInfo::reparse_points`] is false, …
@@ -318,8 +320,8 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// The [`OpenRequest::creation_id`] of the call that created the file. It shows after a crash which call that was: a
-    /// file never has its name without it. `None` if there was none or it cannot be stored.
+    /// The [`OpenRequest::creation_id`] of the call that created the file. It identifies that call after a crash,
+    /// because the id is stored before the file gets its name. `None` if the call had none or it cannot be stored.
     fn creation_id(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
         Io::Done(Ok(None))
     }

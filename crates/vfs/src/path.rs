@@ -146,14 +146,14 @@ impl VfsPath {
         self.parts.last().map(String::as_str)
     }
 
-    /// The path above; `None` for the root.
+    /// The parent's path; `None` for the root.
     pub fn parent(&self) -> Option<VfsPath> {
         let (_, above) = self.parts.split_last()?;
         Some(VfsPath { parts: above.to_vec(), exact: self.exact })
     }
 
-    /// The hashes of the root, of each directory on the way, and of the path itself, without regard to case: paths that
-    /// differ in case only have the same.
+    /// The hashes of the root, of each directory on the path, and of the path itself. Paths that differ in case only
+    /// have the same hashes.
     pub fn folded_hashes<H: Hasher + Clone + Default>(&self) -> impl Iterator<Item = u64> {
         let mut state = H::default();
         let parts = self.parts.iter().map(move |part| {
@@ -246,7 +246,7 @@ pub fn check_name(name: &str) -> Result<(), PathError> {
 }
 
 impl fmt::Display for VfsPath {
-    /// With backslashes, no leading one; the root is empty.
+    /// Formats the path with backslashes and without a leading one; the root is empty.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, part) in self.parts.iter().enumerate() {
             if i > 0 {

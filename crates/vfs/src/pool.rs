@@ -5,9 +5,9 @@
 //! one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not one each (the kernel
 //! would serialise them on the inode's lock anyway).
 //!
-//! **Completion.** A thread that has completed up to [`BATCH`] jobs passes all their wakers to the runtime that issued
-//! them: to the [`Home`] of that runtime, whose single task calls the wakers there, where that is cheap. This costs one
-//! write to an eventfd per batch instead of one per I/O.
+//! **Completion.** A thread completes up to [`BATCH`] jobs, then passes all their wakers to the [`Home`] of the runtime
+//! that issued the jobs. A single task of that runtime calls the wakers, which is cheap there. This costs one write to
+//! an eventfd per batch instead of one per I/O.
 //!
 //! The pool uses the real clock, not [`env::Env`]'s: work on these threads is never replayed.
 //!
@@ -105,8 +105,7 @@ impl Pool {
         Box::pin(Wait(job))
     }
 
-    /// As [`Pool::run`] for a job that waits for a disk or for other processes: such jobs use at most half of the
-    /// threads.
+    /// [`Pool::run`] for a job that waits for a disk or for other processes: such jobs use at most half of the threads.
     pub(crate) fn run_slow<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -143,7 +142,7 @@ impl Line {
 }
 
 impl Drop for Pool {
-    /// Threads complete the queued jobs and then end; drop does not wait for them.
+    /// The threads complete the queued jobs and then end; dropping the pool does not wait for them.
     fn drop(&mut self) {
         self.shared.state.lock().closing = true;
         self.shared.wake.notify_all();
@@ -215,7 +214,7 @@ impl Shared {
                 job.run(&mut finished);
                 let mut state = self.state.lock();
                 state.slow -= 1;
-                // To the front, where it was; this thread is awake and takes it.
+                // The parked task returns to the front of the queue; this thread is awake and takes it.
                 if let Some(next) = state.parked.pop_front() {
                     state.queue.push_front(next);
                 }
@@ -229,7 +228,7 @@ impl Shared {
                 let mut since = now();
                 for job in jobs {
                     job.run(&mut finished);
-                    // A batch saves wake-ups where jobs are short; after a slow job the callers of completed ones are
+                    // A batch saves wake-ups only if jobs are short: after a long job the callers of completed jobs are
                     // woken at once.
                     if since.elapsed() > PROMPT {
                         deliver(&mut finished);
@@ -243,8 +242,8 @@ impl Shared {
                     state.draining
                 };
                 if more {
-                    // To the end, so that one busy file does not monopolize the thread; this thread is awake and takes
-                    // it.
+                    // The line goes to the end of the queue, so that one busy file does not monopolize the thread; this
+                    // thread is awake and takes the next task.
                     self.state.lock().queue.push_back(Task::Line(line));
                 }
             }
@@ -416,7 +415,7 @@ impl Home {
     }
 }
 
-/// The task of a home: calls on its own thread the wakers of jobs that completed on others.
+/// The task of a home: calls the wakers of jobs that completed on the pool's threads, on the runtime's thread.
 struct Announce(Arc<Home>);
 
 impl Future for Announce {

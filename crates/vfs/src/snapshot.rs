@@ -1,4 +1,4 @@
-//! When a snapshot of a tree was taken.
+//! The time at which a snapshot of a tree was taken.
 
 use std::fmt;
 

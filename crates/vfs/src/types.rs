@@ -148,8 +148,7 @@ pub struct ExtendedAttribute {
     pub value: Vec<u8>,
 }
 
-/// A reparse point (MS-FSCC 2.1.2): what a file or an empty directory stands for. A backend stores it and does not
-/// interpret it.
+/// A reparse point (MS-FSCC 2.1.2) of a file or an empty directory. A backend stores it and does not interpret it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReparsePoint {
     /// The type of the data; not 0.
@@ -205,7 +204,7 @@ pub struct VolumeInfo {
     pub volume: u128,
     /// When the volume was created.
     pub created: Timestamp,
-    /// Names differ by case.
+    /// Names that differ in case only are different names.
     pub case_sensitive: bool,
     /// Sparse files are supported.
     pub sparse: bool,
@@ -281,16 +280,16 @@ pub struct OpenRequest {
     pub rights: Rights,
     /// Attributes of a new file.
     pub attributes: Attributes,
-    /// Decides about a new file, or a new stream of an existing one. Without it every file may be created, and has no
-    /// security descriptor.
+    /// Decides whether a new file, or a new stream of an existing file, may be created. Without it every file may be
+    /// created, and gets no security descriptor.
     pub create_check: Option<Arc<dyn CreateCheck>>,
     /// Extended attributes of a new file.
     pub extended_attributes: Vec<ExtendedAttribute>,
     /// Stored with a new file before it gets its name: see [`crate::Node::creation_id`]. At most [`CREATION_ID_MAX`]
     /// bytes.
     pub creation_id: Option<Vec<u8>>,
-    /// A symbolic link of the backend's own at the end of the path is opened itself, as a file that is a reparse point.
-    /// Without it the backend follows the link.
+    /// Open a symbolic link of the backend at the end of the path as a file that is a reparse point. Otherwise the
+    /// backend follows the link.
     pub link: bool,
 }
 
@@ -330,7 +329,7 @@ pub struct Opened {
     /// Its metadata after the open.
     pub stat: Stat,
     /// The directories on the path (the root first, without the file itself) that have no security descriptor and lack
-    /// an execute bit for owner, group or others, so that not every user may pass.
+    /// an execute bit for owner, group or others, so that not every user may traverse them.
     pub closed: Vec<Posix>,
 }
 

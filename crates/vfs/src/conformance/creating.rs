@@ -13,7 +13,7 @@ use crate::{
 
 const DESCRIPTOR: [u8; 20] = [3; 20];
 
-/// Answers with `answer`, and records the directories that it was called for, with their descriptors.
+/// Returns `answer`, and records the directories that it was called for, with their security descriptors.
 struct Check {
     answer: Option<Vec<u8>>,
     asked: Mutex<Vec<(FileKey, Option<Vec<u8>>)>>,

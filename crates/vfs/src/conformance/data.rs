@@ -31,7 +31,7 @@ pub(super) async fn boundaries(s: &Subject) {
     assert_eq!(s.stat(&*f.node).await.size, data.len() as u64);
 }
 
-/// Fewer bytes at the end, none behind it.
+/// A read at the end of file returns fewer bytes; a read behind it returns none.
 pub(super) async fn end_of_file(s: &Subject) {
     let (c, f) = (Ctx::default(), s.file("f").await);
     s.expect(&*f.node, 0, 100, &[]).await;
@@ -50,7 +50,7 @@ pub(super) async fn end_of_file(s: &Subject) {
     }
     s.write(&*f.node, 10, b"gap").await;
     s.expect(&*f.node, 0, 100, b"hello\0\0\0\0\0gap").await;
-    // Without the right to write the data can be read.
+    // A file that was opened without write access can be read.
     let request = OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::look(path("f")) };
     let reader = s.vfs.open(&c, request).wait().await.expect("there");
     s.expect(&*reader.node, 10, 100, b"gap").await;
@@ -99,7 +99,7 @@ pub(super) async fn concurrent_writes(s: &Subject) {
     }
 }
 
-/// Write-through and flush, of a directory too.
+/// Write-through writes, and flushes of a file and a directory.
 pub(super) async fn durable(s: &Subject) {
     let (f, d) = (s.file("f").await, s.directory("d").await);
     let c = Ctx { flags: IoFlags { write_through: true, unbuffered: false }, ..Ctx::default() };

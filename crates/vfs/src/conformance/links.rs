@@ -1,4 +1,4 @@
-//! Hard links, where there are some.
+//! Hard links, if the backend supports them.
 
 use super::{Subject, pattern};
 use crate::VfsError;
@@ -18,7 +18,7 @@ pub(super) async fn second_name(s: &Subject) {
     assert_eq!(second.node.id(), f.node.id());
     assert_eq!(s.stat(&*second.node).await.links, 2);
     s.expect(&*second.node, 0, 2000, &data).await;
-    // Another name of the same file is a collision like any other.
+    // A rename or link to a name of the same file fails like one to a name of another file.
     assert_eq!(s.rename("f", f.node.id(), "D\\SECOND", false).await, Err(VfsError::Exists));
     assert_eq!(s.link("f", f.node.id(), "F", false).await, Err(VfsError::Exists));
     assert_eq!(s.stat(&*f.node).await.links, 2);

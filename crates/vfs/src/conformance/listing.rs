@@ -7,7 +7,7 @@ use env::Ctx;
 use super::Subject;
 use crate::{Attributes, Kind, VfsError};
 
-/// A few entries, with their metadata; from the beginning again; none.
+/// Lists an empty directory, then a few entries with their metadata, twice from the beginning.
 pub(super) async fn small(s: &Subject) {
     let (c, d) = (Ctx::default(), s.directory("D").await);
     assert_eq!(d.node.is_empty(&c).wait().await, Ok(true));
@@ -25,7 +25,7 @@ pub(super) async fn small(s: &Subject) {
         assert_eq!(format!("{:?}", all[0].stat), format!("{:?}", s.stat(&*f.node).await));
         assert!(d.node.list(&c, false, 10).wait().await.expect("the end").is_empty());
     }
-    // Two opens of one directory have a position each.
+    // Each open of a directory has its own position.
     let e = s.existing("d").await;
     assert_eq!(d.node.list(&c, true, 1).wait().await.expect("a listing").len(), 1);
     assert_eq!(e.node.list(&c, true, 10).wait().await.expect("a listing").len(), 2);

@@ -13,7 +13,7 @@ fn time(seconds: i64, nanoseconds: u32) -> Option<Timestamp> {
     Some(Timestamp { seconds, nanoseconds })
 }
 
-/// Times are kept to 100 ns, each by itself; new data sets them.
+/// Each time is stored to 100 ns, independently of the others; writing data updates the last write time.
 pub(super) async fn times(s: &Subject) {
     let c = Ctx::default();
     for made in [s.file("f").await, s.directory("d").await] {
@@ -52,7 +52,7 @@ pub(super) async fn change_time(s: &Subject) {
     let c = Ctx::default();
     let changed = time(-86_400, 500);
     for made in [s.file("f").await, s.directory("d").await] {
-        // Together with others, and by itself.
+        // Set together with another time, and alone.
         for written in [time(86_400, 0), None] {
             let change = BasicChange { changed, written, ..Default::default() };
             made.node.set_basic(&c, change).wait().await.expect("times");
@@ -126,7 +126,7 @@ pub(super) async fn attributes(s: &Subject) {
     assert_eq!(s.existing("file3").await.stat.attributes, Attributes::HIDDEN);
 }
 
-/// Stored as they are.
+/// Security descriptors are stored unchanged.
 pub(super) async fn security(s: &Subject) {
     if !s.keeps_metadata {
         return;
@@ -163,7 +163,7 @@ pub(super) async fn security(s: &Subject) {
     }
 }
 
-/// Names without regard to case, an empty value removes.
+/// Names match without regard to case; an empty value removes the attribute.
 pub(super) async fn extended(s: &Subject) {
     if !s.keeps_metadata {
         return;

@@ -133,7 +133,7 @@ async fn run_some(make: impl Fn() -> Subject, wanted: impl Fn(&str) -> bool) {
     }
 }
 
-/// Lets every file be created, with this descriptor.
+/// Allows every creation, with this security descriptor.
 impl CreateCheck for Vec<u8> {
     fn check(&self, _: &Parent) -> Option<Vec<u8>> {
         Some(self.clone())

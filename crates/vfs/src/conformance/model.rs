@@ -1,4 +1,4 @@
-//! Random operations against the simplest thing that could be right: a map of names and a vector per file.
+//! Random operations, compared with a naive model: a map of names, and a vector of bytes per file.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ struct Entry {
     bytes: Option<Bytes>,
 }
 
-/// By folded path.
+/// The model: all entries by folded path.
 #[derive(Default)]
 struct Model {
     entries: BTreeMap<String, Entry>,
@@ -172,7 +172,7 @@ impl Run<'_> {
         let (Some((f, from, length)), Some((g, to, _))) = (self.pick(), self.pick()) else { return };
         let (f, g) = (&self.open[f], &self.open[g]);
         if Rc::ptr_eq(&f.bytes, &g.bytes) {
-            return; // may overlap
+            return; // the ranges may overlap
         }
         let data = {
             let bytes = f.bytes.borrow();

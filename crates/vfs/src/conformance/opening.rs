@@ -54,7 +54,7 @@ pub(super) async fn modes(s: &Subject) {
     }
 }
 
-/// Which part of a path is missing.
+/// The error states which part of the path is missing.
 pub(super) async fn missing(s: &Subject) {
     s.file("file").await;
     s.directory("dir").await;
@@ -93,7 +93,7 @@ pub(super) async fn case(s: &Subject) {
     let again = s.open("dir\\žluť\\straße.txt", OpenMode::OpenOrCreate, None).await.expect("there");
     assert!(!again.created);
     assert_eq!(s.names("dir\\ŽLUŤ").await, ["Straße.TXT"]);
-    // Gone under every spelling, and free again.
+    // The name is removed in every spelling, and can be created again.
     s.remove("dir\\žluť\\straße.txt", made.node.id()).await.expect("there");
     assert_eq!(s.refusal("Dir\\Žluť\\Straße.TXT").await, Some(VfsError::NotFound));
     assert_eq!(s.file("Dir\\Žluť\\STRAßE.TXT").await.path.name(), Some("STRAßE.TXT"));

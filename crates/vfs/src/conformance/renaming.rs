@@ -3,7 +3,7 @@
 use super::{Subject, pattern};
 use crate::VfsError;
 
-/// To a free name, here and elsewhere.
+/// Renames to a free name, in the same directory and in another one.
 pub(super) async fn simple(s: &Subject) {
     s.directory("d").await;
     let f = s.file("f").await;
@@ -33,7 +33,7 @@ pub(super) async fn case_only(s: &Subject) {
     assert_eq!(s.existing("name.txt").await.path.name(), Some("name.TXT"));
 }
 
-/// Over another file: only with `replace`; opens of the replaced file stay usable.
+/// A rename over another file needs `replace`; opens of the replaced file stay usable.
 pub(super) async fn replacing(s: &Subject) {
     let (new, old) = (s.file("new").await, s.file("Old").await);
     let (data, gone) = (pattern(1, 100), pattern(2, 200));
@@ -106,7 +106,7 @@ pub(super) async fn removing(s: &Subject) {
     s.write(&*f.node, 5000, b"still open").await;
     s.expect(&*f.node, 4990, 100, &[&data[4990..], b"still open"].concat()).await;
     assert_eq!(s.stat(&*f.node).await.links, 0);
-    // The name is another file's now, which must not be removed in its place.
+    // The name refers to a new file now, which must not be removed.
     let new = s.file("f").await;
     assert_eq!(s.remove("f", f.node.id()).await, Err(VfsError::Stale));
     assert_eq!(s.rename("f", f.node.id(), "g", false).await, Err(VfsError::Stale));

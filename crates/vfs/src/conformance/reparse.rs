@@ -7,7 +7,7 @@ use crate::{Attributes, ReparseKind, ReparsePoint, VfsError};
 
 const TAG: u32 = 0x8000_0014;
 
-/// They are stored, listed, replaced and removed; on files and on directories.
+/// Reparse points are stored, listed, replaced and removed, on files and on directories.
 pub(super) async fn kept(s: &Subject) {
     let c = Ctx::default();
     let point = |data: &[u8]| ReparsePoint { tag: TAG, guid: None, data: data.to_vec() };
@@ -29,7 +29,7 @@ pub(super) async fn kept(s: &Subject) {
         let behind = s.refusal(&format!("{name}\\x")).await;
         let expected = if name == "d" { VfsError::ReparsePoint } else { VfsError::PathNotFound };
         assert_eq!(behind, Some(expected), "{name}");
-        // Another open, and a listing.
+        // Another open and a listing show it.
         let again = s.existing(name).await;
         assert_eq!(again.stat.reparse, kind, "{name}");
         assert_eq!(again.node.reparse_point(&c).wait().await, Ok(Some(point(b"FIFO\0\0\0\0more"))));
@@ -49,7 +49,7 @@ pub(super) async fn kept(s: &Subject) {
     }
 }
 
-/// One of the largest size, where the file system can store that.
+/// A reparse point of the largest size is stored if the file system has space for it.
 pub(super) async fn largest(s: &Subject) {
     let c = Ctx::default();
     let f = s.file("f").await.node;

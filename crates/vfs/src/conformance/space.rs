@@ -84,7 +84,7 @@ pub(super) async fn reserved(s: &Subject) {
     s.expect(&*f.node, 0, 20_000, &data[..4000]).await;
 }
 
-/// Blocks are shared where the backend can, and writing one file does not change the other.
+/// Clones share blocks if the backend supports that, and writing one file does not change the other.
 pub(super) async fn cloned(s: &Subject) {
     const UNIT: usize = 64 << 10;
     let (c, from, to) = (Ctx::default(), s.file("from").await, s.file("to").await);
@@ -109,7 +109,7 @@ pub(super) async fn cloned(s: &Subject) {
     s.expect(&*to.node, 0, 5 * UNIT as u32, &expected).await;
 }
 
-/// A file is compressed where the backend can, and a new one is as its directory is.
+/// A file can be compressed if the backend supports that, and a new file inherits the flag from its directory.
 pub(super) async fn compressed(s: &Subject) {
     let (c, directory, before) = (Ctx::default(), s.directory("d").await, s.file("d\\before").await);
     let set = async |node: &Arc<dyn Node>, compressed| node.set_compressed(&c, compressed).wait().await;
@@ -134,7 +134,7 @@ pub(super) async fn compressed(s: &Subject) {
     assert!(!is(&s.file("d\\after").await.node).await);
 }
 
-/// Copied in the backend, or refused where it cannot.
+/// The backend copies ranges; it may refuse overlapping ones with `Unsupported`.
 pub(super) async fn copied(s: &Subject) {
     let (c, from, to) = (Ctx::default(), s.file("from").await, s.file("to").await);
     let data = pattern(15, 2_500_000);

@@ -57,7 +57,7 @@ impl Subject {
         self.expect(&*opened.node, 0, expected.len() as u32 + 10, expected).await;
     }
 
-    /// Whether the backend has streams. Without them, opening one fails with the error for that.
+    /// Whether the backend has named streams. If not, asserts that opening one fails with `Unsupported`.
     async fn has_streams(&self) -> bool {
         if self.vfs.info().named_streams {
             return true;
@@ -170,7 +170,7 @@ pub(super) async fn metadata(s: &Subject) {
     assert_eq!(stream.list(&c, true, 1).wait().await.err(), Some(VfsError::NotDirectory));
 }
 
-/// Streams leave room for the file's metadata.
+/// Streams leave space for the file's metadata.
 pub(super) async fn beside_a_descriptor(s: &Subject) {
     if !s.has_streams().await {
         return;
@@ -287,7 +287,7 @@ pub(super) async fn with_the_file(s: &Subject) {
     assert_eq!(s.stream_names(&*s.existing(at).await.node).await, Vec::<String>::new());
 }
 
-/// Writers of one stream, which grows past every limit meanwhile, lose nothing.
+/// Concurrent writers of one stream lose no data while the stream grows past every limit.
 pub(super) async fn concurrent_writers(s: &Subject) {
     if !s.has_streams().await {
         return;

@@ -69,15 +69,15 @@ async fn hostdir() {
     run_all(|| host(&std::env::temp_dir(), HostDirOptions::default())).await;
 }
 
-/// As on a network file system: no call completes at once, nothing is cached.
+/// Simulates a network file system: no call completes at once, and nothing is cached.
 #[tokio::test]
 async fn hostdir_shared_with_others() {
-    // Making 10,000 files reads the directory 10,000 times then: right, but not for a test.
+    // Without the cache of names, creating 10,000 files reads the directory 10,000 times: too slow for a test.
     let options = || HostDirOptions { shared: true, ..Default::default() };
     run_some(|| host(&std::env::temp_dir(), options()), |name| name != "listing::ten_thousand").await;
 }
 
-/// As on a system that forbids io_uring.
+/// Simulates a system that forbids io_uring.
 #[tokio::test]
 async fn hostdir_without_io_uring() {
     let options = || HostDirOptions { io_uring: false, ..Default::default() };

@@ -27,9 +27,9 @@ use super::place::beneath;
 use super::{Tree, visible};
 use crate::{Kind, ReportChange, TreeChange, VfsPath};
 
-/// Directories that watches of whole trees have at most; a watch of one directory is not refused for that.
+/// The most directories that watches of whole trees may include. It does not limit watches of single directories.
 const WATCHES_MAX: usize = 65_536;
-/// For how long events are gathered before they are read.
+/// How long events are collected before the thread reads them.
 const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The prefix of the names of this backend's own files.
 const OWN_PREFIX: &str = ".causeway-";
@@ -71,14 +71,14 @@ struct State {
     next_id: u64,
     watches: HashMap<u64, Watched>,
     directories: HashMap<i32, Directory>,
-    /// That a directory cannot be watched is logged once.
+    /// The warning that a directory cannot be watched was logged.
     has_warned: bool,
 }
 
 struct Watched {
     tree: bool,
     report: ReportChange,
-    /// A directory of it is not watched, which was reported.
+    /// One of its directories is not watched; this was reported as lost changes.
     is_partial: bool,
 }
 
@@ -175,8 +175,8 @@ impl Watcher {
                     return;
                 }
             }
-            // While this waits, the kernel merges equal consecutive events, so that few remain of a file that is being
-            // written.
+            // While this waits, the kernel merges equal consecutive events, so that a file that is being written causes
+            // few of them.
             if wait[0].revents().contains(PollFlags::IN) {
                 let _ = poll(&mut wait[1..], Some(&GATHER));
             }
@@ -247,7 +247,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Changes of a directory, and perhaps of others, are not seen by a watch.
+    /// Reports, once for each watch, that changes of a directory and perhaps of others are not detected.
     fn not_watched(&self, id: u64, directory: &impl std::fmt::Display, why: &str) {
         let mut state = self.state.lock();
         if !std::mem::replace(&mut state.has_warned, true) {
@@ -359,8 +359,8 @@ impl Watcher {
         self.state.lock().directories.get(&watch).cloned()
     }
 
-    /// Whether an event is of a file that was opened without a name (`O_TMPFILE`), as this backend makes all its files:
-    /// the kernel calls it `#` and its inode number, for as long as it is open, even if it has got a name since.
+    /// Whether an event concerns a file that was created without a name (`O_TMPFILE`), as this backend creates its
+    /// files. While such a file is open, the kernel reports it as `#` and its inode number, even after it got a name.
     fn is_unnamed(&self, directory: &Directory, event: &Event) -> bool {
         let named = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
         let number = event.name.strip_prefix('#');

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::node::Open;
 use crate::{VfsError, VfsResult};
 
-/// `FS_NOCOMP_FL`. With it the flag for compression is refused.
+/// `FS_NOCOMP_FL`. While it is set, the kernel refuses the compression flag.
 const NEVER_COMPRESSED: IFlags = IFlags::from_bits_retain(0x400);
 
 /// Whether the file system compresses the file's data, or new files in the directory.

@@ -1,4 +1,4 @@
-//! The data path, and the [`Node`] it belongs to.
+//! The data path, and the implementation of [`Node`].
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -38,7 +38,7 @@ impl HostNode {
         Io::Pending(self.open.shared.tree.pool.run(move || work(&open)))
     }
 
-    /// As [`HostNode::run`] for calls that wait for the disk itself.
+    /// [`HostNode::run`] for calls that wait for the disk itself.
     pub(super) fn run_slow<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Open) -> T + Send + 'static,
@@ -50,7 +50,7 @@ impl HostNode {
         Io::Pending(self.open.shared.tree.pool.run_slow(move || work(&open)))
     }
 
-    /// As [`HostNode::run`] for changes of a file's data.
+    /// [`HostNode::run`] for changes of a file's data.
     fn change<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Open) -> VfsResult<T> + Send + 'static,
@@ -133,7 +133,7 @@ impl Node for HostNode {
         }
         let tree = &open.shared.tree;
         if c.flags.write_through {
-            // Not in the queue of the file's writes: concurrent flushes share the disk's work.
+            // It bypasses the queue of the file's writes: concurrent flushes share the disk's work.
             return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
@@ -143,7 +143,7 @@ impl Node for HostNode {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
                 Err(Errno::OPNOTSUPP) => device.nowait_writes.store(false, Ordering::Relaxed),
-                // It would block, or it failed for a reason that may be temporary (no allocated space).
+                // The write would block, or failed for a reason that may be temporary (no allocated space).
                 Err(_) => {}
             }
         }
@@ -180,8 +180,8 @@ impl Node for HostNode {
         Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
     }
 
-    /// Where the file system accepts non-blocking buffered writes, the worker writes from memory at once, which is
-    /// cheaper.
+    /// False if the file system accepts non-blocking buffered writes: then the worker writes from memory at once,
+    /// which is cheaper.
     fn prefers_pipes(&self) -> bool {
         let device = &self.open.shared.device;
         let pool = !device.memory && !device.nowait_writes.load(Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl Node for HostNode {
             return Io::Done(Err(e));
         }
         target.open.wrote();
-        // In the pool unless both files are on memory file systems.
+        // Runs in the pool unless both files are on memory file systems.
         let node = if self.open.shared.device.memory { target } else { self };
         let turn = Buffered::join(&target.open.shared);
         let (open, target) = (Arc::clone(&self.open), Arc::clone(&target.open));
@@ -326,7 +326,7 @@ impl Node for HostNode {
     }
 
     fn security(&self, _: &Ctx) -> Io<VfsResult<Option<Vec<u8>>>> {
-        // Loaded and cached with the inode.
+        // The kernel has loaded and cached it with the inode.
         if self.open.shared.device.local {
             return Io::Done(stored::security(&self.open.fd, &self.open.shared.device));
         }
@@ -379,7 +379,7 @@ impl HostNode {
         })
     }
 
-    /// Reads `length` bytes, more than none: at once if they are in memory.
+    /// Reads `length` bytes (at least one), at once if they are in memory.
     fn read_some(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
         if want.file_ok && length >= SEND_FILE_MIN && open.resident(offset, length) {
@@ -434,7 +434,7 @@ impl HostNode {
 }
 
 impl Open {
-    /// How many bytes to allocate; 0 behind the end.
+    /// The number of bytes to allocate for a read; 0 behind the end of file.
     pub(super) fn read_length(&self, offset: u64, length: usize) -> VfsResult<usize> {
         self.must_be(Kind::File)?;
         if offset > OFFSET_MAX - length as u64 || length >= CLIP {
@@ -449,9 +449,9 @@ impl Open {
         self.shared.device.local && statx(&*self.fd).is_ok_and(|s| s.stx_size <= offset)
     }
 
-    /// Whether all of it is in the page cache, so that sending it from the file does not wait for the disk. This may
-    /// change: pages that are evicted before they are sent (slow client, short memory) are read by the sending thread,
-    /// which then waits for the disk, for at most the bytes of this one read.
+    /// Whether the whole range is in the page cache, so that sending it from the file does not wait for the disk. This
+    /// may change: the sending thread reads pages that are evicted before they are sent (slow client, little memory).
+    /// It then waits for the disk, for at most the bytes of this one read.
     fn resident(&self, offset: u64, length: usize) -> bool {
         self.shared.device.memory || cached::resident(self.fd.as_fd(), offset, length as u64) == Some(true)
     }

@@ -12,9 +12,9 @@ use crate::FileKey;
 
 /// One mounted file system.
 pub(super) struct Device {
-    /// [`FileKey::volume`] of its files.
+    /// The [`FileKey::volume`] of its files.
     pub(super) volume: u128,
-    /// Its type and id of statfs(2).
+    /// Its type and id from statfs(2).
     identity: (u64, u64),
     /// It is in memory: no call on it blocks.
     pub(super) memory: bool,
@@ -34,9 +34,9 @@ pub(super) struct Device {
     pub(super) warned_buffered: AtomicBool,
     /// It supports `user.*` attributes. Checked at first use; a refusal later is a failure, not a lack of support.
     pub(super) attributes: bool,
-    /// Where large streams are.
+    /// Where large streams are stored.
     pub(super) home: Home,
-    /// A refusal to store metadata was logged.
+    /// The message that it refuses to store metadata was logged.
     pub(super) refused: AtomicBool,
 }
 
@@ -104,7 +104,7 @@ impl Device {
         self.identity.0 == volume::BTRFS && !self.read_only
     }
 
-    /// Whether `fd`, whose device has the same number, is on this file system: device numbers are reused.
+    /// Whether `fd` is on this file system. Its device has the same number, but device numbers are reused.
     pub(super) fn holds(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
         let kind = rustix::fs::fstatfs(&fd)?.f_type as u64;
         Ok(self.identity == (kind, rustix::fs::fstatvfs(&fd)?.f_fsid))

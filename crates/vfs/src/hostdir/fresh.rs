@@ -3,9 +3,9 @@
 //! | what                                          | is made                       | gets its name by          |
 //! |-----------------------------------------------|-------------------------------|---------------------------|
 //! | a file                                        | without a name (`O_TMPFILE`)  | `linkat`                  |
-//! | a file, where the file system has no such     | under a temporary name        | a rename that replaces nothing |
-//! | a directory                                   | under a temporary name        | the same                  |
-//! | either, where no descriptor can be kept       | under its name                | –                         |
+//! | a file, without support for `O_TMPFILE`       | under a temporary name        | a rename that replaces nothing |
+//! | a directory                                   | under a temporary name        | a rename that replaces nothing |
+//! | either, without support for `user.*` attributes | under its final name        | –                         |
 //!
 //! Temporary names ([`visible::TEMPORARY`]) are neither shown nor opened. A crash may leave an empty file or directory
 //! under one: it is removed with its directory ([`clear`]), or when the next file is created there.
@@ -23,9 +23,9 @@ use crate::{Kind, VfsResult};
 
 /// A new file before it gets its name.
 pub(super) enum Unnamed<'t> {
-    /// It has none at all.
+    /// It has no name.
     None,
-    /// It has a temporary one.
+    /// It has this temporary name.
     Temporary(&'t str),
     /// It has its final name, because there is no metadata to set before.
     Named(String, Kind),
@@ -42,7 +42,7 @@ impl Tree {
     /// Creates the file or directory that will be `name` in `place`, whose names are locked.
     ///
     /// # Errors
-    /// The system's; EXIST when there is such a name.
+    /// The system's; EXIST when the name exists.
     pub(super) fn make(&self, place: &Place, name: &str, kind: Kind) -> io::Result<(OwnedFd, Unnamed<'_>)> {
         let device = self.device(&place.fd, device::number(&place.stat))?;
         if !device.attributes {
@@ -57,7 +57,7 @@ impl Tree {
         }
         let temporary = &*self.temporary;
         let fd = match self.make_as(place, temporary, kind) {
-            // Left by a call that failed to remove it: no other call is running, as the directory's names are locked.
+            // An earlier call failed to remove it. No other call uses it, because the directory's names are locked.
             Err(Errno::EXIST) => {
                 remove(&place.fd, temporary);
                 self.make_as(place, temporary, kind)?

@@ -1,13 +1,13 @@
 //! Buffered writes and direct writes to the same file exclude each other.
 //!
-//! The kernel takes the inode's lock for both, but releases it once a direct write of a ring is submitted to the disk.
-//! A buffered write at that time leaves a dirty page that has the old bytes beside its own; writing the page back later
-//! overwrites the data of the direct write. The kernel reports that as EIO to the next sync. So:
+//! The kernel takes the inode's lock for both, but releases it once a direct write from a ring is submitted to the
+//! disk. A buffered write at that time leaves a dirty page that also has old bytes; its writeback later overwrites the
+//! data of the direct write. The kernel reports that as EIO to the next sync. Therefore:
 //!
 //! * a direct write goes through the ring only while the file has no buffered write; otherwise a thread of the pool
-//!   makes it, which holds the inode's lock until the disk has completed it;
-//! * a buffered write waits, in the pool, until the direct writes of rings are complete. Once it is issued no further
-//!   one begins, so the wait is bounded.
+//!   makes the write, and holds the inode's lock until the disk has completed it;
+//! * a buffered write waits, in the pool, until the direct writes in rings are complete. While it waits no further
+//!   direct write starts in a ring, so the wait is bounded.
 //!
 //! Two writes of the same kind exclude each other only where the kernel requires it.
 
@@ -27,14 +27,14 @@ pub(super) struct Groups {
 #[derive(Default)]
 struct Members {
     buffered: usize,
-    /// In rings.
+    /// The number of direct writes in rings.
     direct: usize,
 }
 
-/// A buffered write; dropped when it has ended.
+/// A buffered write; dropped when the write has ended.
 pub(super) struct Buffered(Arc<Shared>);
 
-/// A direct write in a ring; dropped when it has ended.
+/// A direct write in a ring; dropped when the write has ended.
 pub(super) struct Direct(Arc<Shared>);
 
 impl Buffered {
@@ -43,7 +43,7 @@ impl Buffered {
         Buffered(Arc::clone(file))
     }
 
-    /// Whether no direct write is running; then none starts until this is dropped.
+    /// Whether no direct write runs in a ring. If so, none starts until this value is dropped.
     pub(super) fn may_start(&self) -> bool {
         self.0.groups.members.lock().direct == 0
     }
@@ -62,7 +62,7 @@ impl Drop for Buffered {
 }
 
 impl Direct {
-    /// `None` while the file has buffered writes.
+    /// Registers a direct write; `None` while the file has buffered writes.
     pub(super) fn try_join(file: &Arc<Shared>) -> Option<Direct> {
         let mut members = file.groups.members.lock();
         if members.buffered > 0 {

@@ -1,7 +1,8 @@
-//! A directory as the working directory of one thread.
+//! Makes a directory the working directory of one thread.
 //!
-//! Before Linux 6.13 (`listxattrat`) the extended attributes of an entry are read by a path only. From inside the directory
-//! that path is the entry's name; through `/proc/self/fd` it has five components, and the lookup takes three times as long.
+//! Before Linux 6.13 (`listxattrat`) the extended attributes of an entry can be read only by a path. Relative to the
+//! working directory that path is the entry's name. Through `/proc/self/fd` it has five components, and the lookup
+//! takes three times as long.
 
 #![allow(unsafe_code)] // one system call that rustix has as unsafe only
 
@@ -11,11 +12,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{CWD, Mode, OFlags};
 
 thread_local! {
-    /// Whether this thread's working directory is its own; unknown before the first use.
+    /// Whether this thread's working directory is independent of other threads; unknown before the first use.
     static OWN: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// The working directory of this thread is another one until this is dropped.
+/// Changes the working directory of this thread; dropping it restores the previous one.
 pub(super) struct Inside {
     before: OwnedFd,
 }

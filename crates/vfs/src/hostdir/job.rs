@@ -32,7 +32,7 @@ const PARTS_MAX: usize = 1024;
 /// How often the kernel may ask to repeat a call.
 const REPEATS_MAX: u32 = 1000;
 
-/// A read, write or sync that has not ended.
+/// An incomplete read, write or sync.
 pub(super) struct Job {
     open: Arc<Open>,
     work: Work,
@@ -112,7 +112,7 @@ impl Job {
         }
     }
 
-    /// The same, bypassing the page cache.
+    /// The same job, bypassing the page cache.
     pub(super) fn past_cache(self) -> Job {
         Job { direct: true, ..self }
     }
@@ -171,7 +171,7 @@ impl Job {
         may
     }
 
-    /// In a thread of the pool the write holds the inode's lock, and needs no group.
+    /// Leaves the group of direct writes: on a thread of the pool the write holds the inode's lock instead.
     fn leave_direct(&mut self) {
         if let Group::Direct(_) = self.group {
             self.group = Group::None;
@@ -188,7 +188,7 @@ impl Job {
             self.prepare();
             let outcome = self.call();
             if let Next::End(result) = self.judge(outcome) {
-                return self.finish(result); // a refused unbuffered call continues with the inode's lock
+                return self.finish(result); // `Next::Buffered` needs no wait: each call here holds the inode's lock
             }
         }
     }
@@ -219,7 +219,7 @@ impl Job {
         self.open.second().filter(|direct| direct.takes_range(self.offset, self.length))
     }
 
-    /// The descriptor that the next call is for.
+    /// The descriptor for the next call.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         match self.open.direct.get() {
             Some(Some(direct)) if self.direct => direct.fd.as_fd(),

@@ -1,8 +1,8 @@
-//! An open of a symbolic link of the host itself: a file without data that is a reparse point (MS-FSCC 2.1.2.4). Its
-//! target is passed to the client as text; no call here accesses the target.
+//! An open of a symbolic link of the host, not of its target: a file without data that is a reparse point
+//! (MS-FSCC 2.1.2.4). The client gets the target as text; no call here accesses the target.
 //!
-//! If its target is a directory of the share, it is shown as an empty directory, as on Windows; with an exact path it
-//! is a file, for clients that do not distinguish these links.
+//! A link to a directory of the share is shown as an empty directory, as on Windows. With an exact path it is shown as
+//! a file, because such clients do not distinguish links to files and to directories.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -50,12 +50,12 @@ struct LinkNode {
     kind: Kind,
     /// Opened with `O_PATH`.
     fd: Arc<OwnedFd>,
-    /// Its client gets the target as stored on the host.
+    /// The client gets the target as stored on the host.
     exact: bool,
 }
 
 impl Tree {
-    /// As [`Tree::open`] of a link that was `seen` as `disk`.
+    /// [`Tree::open`] for the link at `disk`, whose metadata is `seen`.
     pub(super) fn open_link(
         self: &Arc<Tree>,
         disk: &str,

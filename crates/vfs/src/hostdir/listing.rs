@@ -162,7 +162,7 @@ fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<D
     Ok(found.map(|stat| DirEntry { name: shown.into_owned(), stat }))
 }
 
-/// Metadata of a symbolic link in this directory itself.
+/// Metadata of a symbolic link in this directory, not of its target.
 fn own(open: &Open, stat: &Statx) -> VfsResult<Stat> {
     let device = open.shared.tree.device(&*open.fd, device::number(stat))?;
     Ok(link::convert(stat, Kind::File, device.key(stat)))

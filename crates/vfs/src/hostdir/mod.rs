@@ -9,9 +9,9 @@
 //! **Names** match without regard to case: the exact name first, then by folding ([`names`]); for names that are
 //! invalid on Windows see [`visible`].
 //!
-//! **What Linux has no place for** (DOS attributes, creation time, security descriptors, extended attributes) is kept
-//! in `user.*` extended attributes; layout and fallbacks in [`stored`]. Identities of files and file systems:
-//! [`volume`]. Named streams: [`streams`].
+//! **Metadata that Linux does not have** (DOS attributes, creation time, security descriptors, extended attributes) is
+//! stored in `user.*` extended attributes; for layout and fallbacks see [`stored`]. Identities of files and file
+//! systems: [`volume`]. Named streams: [`streams`].
 //!
 //! **I/O model.** Calls that cannot block run at once: reads of cached data (`RWF_NOWAIT`), everything on a memory file
 //! system, metadata of an open file that is already loaded, opens that need no right to write of names that the kernel
@@ -24,10 +24,10 @@
 //!
 //! **Unbuffered I/O** ([`env::IoFlags::unbuffered`]) bypasses the page cache where possible: see [`unbuffered`].
 //!
-//! **Where a caller may wait for a disk nevertheless.** Extended attributes of a local file that do not fit into its
-//! inode are in a block of their own, which may have been evicted before the inode. A large cached read returns a
-//! descriptor. Pages that are evicted before they are sent are read by the sender, at most the bytes of that read; and
-//! when the file is closed before they are sent, the sender closes the descriptor.
+//! **Where a caller may wait for a disk nevertheless.** Extended attributes that do not fit into the inode of a local
+//! file are in a separate block, which may be evicted before the inode. A large cached read returns a descriptor: the
+//! sender reads the pages that are evicted before they are sent, at most the bytes of that read. If the file is closed
+//! before they are sent, the sender closes the descriptor.
 //!
 //! **A new file becomes visible only with all its metadata** (descriptor, attributes): see [`fresh`].
 //!
@@ -167,7 +167,7 @@ struct Tree {
 }
 
 impl HostDir {
-    /// Opens the directory at `path` (following symbolic links) as a tree. Blocks shortly: call it at start.
+    /// Opens the directory at `path` (following symbolic links) as a tree. Blocks for a short time: call it at start.
     ///
     /// # Errors
     /// The system's, when `path` is not a directory that can be opened, or there is no openat2(2).

@@ -34,7 +34,7 @@ use crate::{VfsResult, short_name};
 const NAMES_MAX: usize = 1 << 18;
 /// The most directories cached, and the most remembered as too large.
 const DIRECTORIES_MAX: usize = 256;
-/// After so many searches a directory that was too large is tried again: it may have shrunk.
+/// After this many searches a directory that was too large is tried again: it may have shrunk.
 const AGAIN: u32 = 256;
 
 /// The cache of searched directories.
@@ -129,7 +129,7 @@ impl Names {
 }
 
 impl Inner {
-    /// Whether a directory is known to have too many names for the cache.
+    /// Whether a directory is known to have too many names for the cache. Counts this search.
     fn is_large(&mut self, key: Key) -> bool {
         match self.large.get_mut(&key) {
             None => false,
@@ -166,7 +166,7 @@ impl Inner {
     /// directory is not cached. `None`: it has too many names for the cache.
     fn finish(&mut self, key: Key, tick: u64, read: VfsResult<Option<Directory>>) -> VfsResult<bool> {
         self.catch_up();
-        // The entry may have been removed or the queue lost, and another search may have begun anew.
+        // Meanwhile the entry may have been removed, or events lost, and another search may have added it again.
         let ours = |d: &&mut Directory| d.used == tick && d.news.is_some();
         let Some(directory) = self.directories.get_mut(&key).filter(ours) else {
             return read.map(|_| false);
@@ -192,7 +192,7 @@ impl Inner {
             self.forget(oldest);
         }
         if self.total > self.limit {
-            self.forget(key); // by the names added meanwhile
+            self.forget(key); // with the names added meanwhile, this directory alone exceeds the limit
         }
         Ok(self.directories.contains_key(&key))
     }
@@ -318,7 +318,7 @@ fn search(fd: &OwnedFd, name: &str, folded: &str) -> VfsResult<Option<String>> {
     Ok(choose(found.iter(), name).cloned())
 }
 
-/// The name on the disk whose short name is `short`, if there is one only.
+/// The name on the disk whose short name is `short`; `None` unless exactly one name has it.
 pub(super) fn find_short(fd: &OwnedFd, short: &str) -> VfsResult<Option<String>> {
     let mut found: SmallVec<[String; 1]> = SmallVec::new();
     each_name(fd, |disk| {

@@ -13,7 +13,7 @@ use super::visible::TEMPORARY;
 use super::{Tree, device, fresh, link, node, visible};
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 
-/// How many of our own temporary names that belong to other files are skipped.
+/// The most temporary names in use for other files that [`link_beside`] skips.
 const LEFT_MAX: u32 = 16;
 
 impl Tree {
@@ -84,15 +84,15 @@ impl Tree {
                 self.check_replaceable(&from, &place, &there, replace)?;
                 let names = (lstatx(&from.place.fd, &from.name)?, lstatx(&place.fd, &there)?);
                 if !same(&names.0, &names.1) && self.means(&place, &there, &from.stat)? {
-                    // A link and its target: the link in the target's place would point to itself, and the file would
+                    // `from` is a link and `to` its target: the renamed link would point to itself, and the file would
                     // be lost.
                     return Err(VfsError::Exists);
                 }
                 if same(&names.0, &names.1) {
-                    // Two names of one file: the system would do nothing (POSIX).
+                    // Both are names of one file: a rename would have no effect (POSIX).
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
-                    // Over the existing name first, so that the name always exists.
+                    // Renames over the existing name first, so that the name always exists.
                     let doomed = self.doomed(&place, &there)?;
                     rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
                     if let Some(doomed) = doomed {
@@ -130,11 +130,11 @@ impl Tree {
             return Ok(link_to_new(&file, &place, name)?);
         };
         self.check_replaceable(&from, &place, &there, replace)?;
-        // Under a temporary name first, then over the existing one, so that the name always exists.
+        // Links a temporary name first and renames it over the existing one, so that the name always exists.
         let beside = link_beside(&file, &from.stat, &place)?;
         let doomed = self.doomed(&place, &there)?;
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
-        // Two names of one file: then the rename has no effect (POSIX), and succeeds.
+        // If both are names of one file, the rename succeeds without effect (POSIX).
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
         moved?;
         if let Some(doomed) = doomed {
@@ -166,8 +166,8 @@ impl Tree {
         }
     }
 
-    /// Whether the name `there`, links followed, is the file `stat`; false for a dangling link or one that leads out of
-    /// the tree.
+    /// Whether the name `there`, with links followed, refers to the file `stat`; false for a dangling link, and for one
+    /// that leads out of the tree.
     fn means(&self, place: &Place, there: &str, stat: &Statx) -> VfsResult<bool> {
         match self.peek(&join(&place.disk, there)) {
             Ok(found) => Ok(same(&found, stat)),
@@ -198,7 +198,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The file of an entry, links followed: the file gets another name, not a link to it.
+    /// The file of an entry, with links followed, so that a hard link is made to the file and not to a symbolic link.
     fn file_of(&self, entry: &Entry<'_>) -> VfsResult<OwnedFd> {
         let file =
             self.at(&join(&entry.place.disk, &entry.name), OFlags::PATH, Mode::empty()).map_err(last)?;
@@ -220,7 +220,7 @@ impl Tree {
     }
 }
 
-/// The kind of the name itself, links not followed; a link counts as a file.
+/// The kind of the entry, with links not followed; a link counts as a file.
 fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
     let stat = lstatx(&entry.place.fd, &entry.name)?;
     Ok(if node::kind(&stat) == Some(Kind::Directory) { Kind::Directory } else { Kind::File })
@@ -230,7 +230,7 @@ fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
 pub(super) fn move_to_new(old: &OwnedFd, from: &str, place: &Place, name: &str) -> VfsResult<()> {
     let new = &place.fd;
     match rustix::fs::renameat_with(old, from, new, name, RenameFlags::NOREPLACE) {
-        // Not supported on this file system; the names are locked.
+        // The file system does not support RENAME_NOREPLACE. The names are locked, so an ordinary rename is safe.
         Err(Errno::INVAL) if matches!(lstatx(new, name), Err(Errno::NOENT)) => {
             Ok(rustix::fs::renameat(old, from, new, name)?)
         }
@@ -251,7 +251,7 @@ fn link_beside(file: &OwnedFd, stat: &Statx, place: &Place) -> VfsResult<String>
         let name = format!("{TEMPORARY}link-{:016x}-{:016x}-{left}", stat.stx_ino, place.stat.stx_ino);
         match link_to_new(file, place, &name) {
             Ok(()) => return Ok(name),
-            // Left by a server that was killed between two steps: it is another name of this very file.
+            // A server that was killed between the two steps has left it: it is another name of the same file.
             Err(Errno::EXIST) if lstatx(&place.fd, &name).is_ok_and(|s| same(&s, stat)) => {
                 rustix::fs::unlinkat(&place.fd, &*name, AtFlags::empty())?;
             }

@@ -57,15 +57,15 @@ pub(super) struct Shared {
     opens: AtomicUsize,
     /// The end of reserved space, in bytes; the last close frees the part behind the end of file. 0: none.
     pub(super) reserved: AtomicU64,
-    /// Why written data was lost. The system reports this once, to the first sync; here it is kept until the last open
-    /// is closed, so that no caller mistakes a later success for all of the data.
+    /// Why written data was lost. The kernel reports this only to the first sync. It is stored here until the last open
+    /// is closed, so that later syncs fail too.
     lost: Mutex<Option<VfsError>>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut files = self.tree.files.lock();
-        // Another open may have added a new one in between.
+        // Another open may have replaced the entry meanwhile.
         if files.get(&self.id).is_some_and(|w| w.strong_count() == 0) {
             files.remove(&self.id);
         }
@@ -171,7 +171,7 @@ impl Open {
     pub(super) fn set_sparse(&self, sparse: bool) -> VfsResult<()> {
         self.shared.tree.may_change()?;
         match self.set_dos(|dos| dos.attributes.set(Attributes::SPARSE_FILE, sparse)) {
-            Err(VfsError::Unsupported) => Ok(()), // holes work all the same
+            Err(VfsError::Unsupported) => Ok(()), // holes do not depend on the attribute
             done => done,
         }
     }
@@ -239,7 +239,7 @@ impl Open {
         }
     }
 
-    /// Whether written data must still be checked for failures; returns true once.
+    /// Whether written data must still be checked for failures. Clears the flag.
     pub(super) fn unsettled(&self) -> bool {
         self.unsettled.swap(false, Ordering::AcqRel)
     }
@@ -261,7 +261,7 @@ impl Open {
 }
 
 impl Shared {
-    /// The file's metadata beside the system's.
+    /// The file's metadata that the system does not store.
     pub(super) fn known(&self) -> Known {
         Known { stored: *self.stored.lock(), reserved: self.reserved.load(Ordering::Relaxed) }
     }
@@ -311,7 +311,7 @@ impl Tree {
         Ok(device)
     }
 
-    /// The known file system with this number, if it is certainly the same one: the root's, or one with an open file.
+    /// The known file system with this number, if it is certainly the same: the root's, or one with an open file.
     /// Others may have been unmounted, and their numbers reused.
     pub(super) fn known_device(&self, number: u64) -> Option<Arc<Device>> {
         let devices = self.devices.lock();
@@ -422,7 +422,7 @@ pub(super) fn allocation(stat: &Statx, reserved: u64) -> u64 {
     stat.stx_blocks.saturating_mul(512).min(clusters.max(reserved))
 }
 
-/// The metadata of a file beside the system's.
+/// The metadata of a file that the system does not store.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known {
     pub(super) stored: Stored,
@@ -444,7 +444,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
         kind,
         size: if data { stat.stx_size } else { 0 },
         allocation: if data { allocation(stat, known.reserved) } else { 0 },
-        links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` are no names
+        links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` do not count
         attributes,
         reparse: known.stored.reparse,
         created: dos.created.unwrap_or_else(|| born(stat)),
@@ -459,7 +459,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> S
 /// Bytes in a cluster, the unit in which space is counted.
 pub(super) const CLUSTER: u64 = 4096;
 
-/// Do not change this time.
+/// Leaves a time unchanged (utimensat(2)).
 const OMIT: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
 
 fn timespec(t: Timestamp) -> Timespec {

@@ -61,7 +61,7 @@ impl Tree {
             (Ok(stat), _) => self.open_existing(&disk, r.path.clone(), &stat, r, patient),
             (Err(Errno::NOENT | Errno::NOTDIR), Some((name, above))) => {
                 let place = self.directory_for(&r.path, above)?;
-                // No name that differs in case only may be added between the lookup and the change.
+                // Locked, so that no name that differs in case only is added between the lookup and the change.
                 let changing = (r.mode != OpenMode::Open).then(|| self.changing(&place.stat).lock());
                 let found = if r.path.is_exact() { None } else { self.find(&place, name)? };
                 match found {
@@ -145,10 +145,10 @@ impl Tree {
         Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
     }
 
-    /// Opens a file on which another process has a lease, after its release.
+    /// Opens a file on which another process has a lease; waits until the lease is released.
     fn wait_for(&self, disk: &str, seen: &Statx, flags: OFlags) -> io::Result<OwnedFd> {
-        // A descriptor with `O_PATH` first, so that the file opened without NONBLOCK is the one that was checked, and
-        // no pipe.
+        // Opens a descriptor with `O_PATH` first, so that the file that is then opened without NONBLOCK is the one that
+        // was checked, and not a pipe.
         let held = self.at(disk, OFlags::PATH, Mode::empty())?;
         if identity(&node::statx(&held)?) != identity(seen) {
             return Err(Errno::NOENT);
@@ -162,7 +162,7 @@ impl Tree {
         // The directory was resolved before the lock was taken and its names were read: it may have been moved since.
         let Some(closed) = self.closed(&place.fd, &place.disk, false)? else { return Ok(None) };
         let device = self.device(&place.fd, device::number(&place.stat))?;
-        // Attributes cannot be read through `place.fd`, and by its path below `/proc` it takes twice as long.
+        // Attributes cannot be read through `place.fd` (`O_PATH`); by its path below `/proc` it takes twice as long.
         let fd = place::beneath(&place.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let id = device.key(&place.stat);
         let known = match self.shared(id) {
@@ -248,7 +248,7 @@ fn set_initial_metadata(
         open.set_extended(&r.extended_attributes)?;
     }
     if let Some(id) = &r.creation_id {
-        // Last: where there is no room for it too, the file is created without it.
+        // The id is stored last: if the file system has no space for it, the file is created without it.
         match stored::set_creation_id(&open.fd, &open.shared.device, id) {
             Err(VfsError::AttributeTooLarge) => {}
             done => quietly(done)?,

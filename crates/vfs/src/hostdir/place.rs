@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) place: &'a Place,
     /// The name on the disk.
     pub(super) name: String,
-    /// The metadata, links followed; or the link's own, if the link itself was requested.
+    /// The metadata of the target of a link; that of the link if the link itself was requested.
     pub(super) stat: Statx,
 }
 
@@ -44,7 +44,7 @@ impl Tree {
         beneath(&self.root, path, flags, mode)
     }
 
-    /// As [`Tree::at`], and whether no link is on the path: then `disk` is the file's real path.
+    /// [`Tree::at`], and whether the path contains no link, so that `disk` is the file's real path.
     pub(super) fn at_known(&self, disk: &str, flags: OFlags) -> (io::Result<OwnedFd>, bool) {
         let path = if disk.is_empty() { "." } else { disk };
         match resolved(&self.root, path, flags, Mode::empty(), BENEATH | ResolveFlags::NO_SYMLINKS) {
@@ -53,12 +53,12 @@ impl Tree {
         }
     }
 
-    /// The metadata at `disk`, links followed, without opening it.
+    /// The metadata of the file at `disk`, with links followed, without opening it.
     pub(super) fn peek(&self, disk: &str) -> io::Result<Statx> {
         node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
     }
 
-    /// As [`Tree::peek`] for `r`, which may request a link itself.
+    /// [`Tree::peek`] for `r`; does not follow a link at the end if `r` requests the link itself.
     pub(super) fn peek_for(&self, r: &OpenRequest, disk: &str) -> io::Result<Statx> {
         node::statx(&self.at(disk, path_flags(r), Mode::empty())?)
     }
@@ -151,8 +151,8 @@ impl Tree {
         Ok((self.directory_for(path, above)?, name))
     }
 
-    /// The entry that matches the client's `name` in `place`: the link itself if that is the file `id`, otherwise its
-    /// target.
+    /// The entry that matches the client's `name` in `place`. For a link: the link itself if its identity is `id`,
+    /// otherwise its target.
     ///
     /// # Errors
     /// `NotFound`, `Escapes`.
@@ -180,7 +180,7 @@ fn path_flags(r: &OpenRequest) -> OFlags {
     if r.link { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH }
 }
 
-/// `openat2` that stays below `fd`.
+/// Opens `path` with `openat2`; the resolution cannot leave `fd`.
 pub(super) fn beneath(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     resolved(fd, path, flags, mode, BENEATH)
 }
@@ -190,14 +190,14 @@ fn resolved(fd: &OwnedFd, path: &str, flags: OFlags, mode: Mode, how: ResolveFla
     let more = if flags.contains(OFlags::PATH) { OFlags::CLOEXEC } else { OFlags::CLOEXEC | OFlags::NOCTTY };
     for _ in 0..RETRIES {
         match openat2(fd, path, flags | more, mode, how) {
-            Err(Errno::AGAIN | Errno::INTR) => {} // a `..` in a link raced a rename, or a signal
+            Err(Errno::AGAIN | Errno::INTR) => {} // a `..` in a link raced a rename, or a signal arrived
             done => return done,
         }
     }
     Err(Errno::BUSY)
 }
 
-/// Metadata of a name itself, not of what it links to.
+/// Metadata of a name, with links not followed.
 pub(super) fn lstatx(fd: &OwnedFd, name: &str) -> io::Result<Statx> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(fd, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, mask)

@@ -1,8 +1,8 @@
 //! Owner, group and mode of files, and of the directories on their paths.
 //!
-//! The server reads and writes as its own user, so the system does not check a user's right to pass a directory. Of the
-//! directories without a security descriptor, this module reports those that not every user may pass
-//! ([`crate::Opened::closed`]), on the file's real path: a symbolic link does not circumvent them.
+//! The server reads and writes as its own user, so the system does not check a user's right to traverse a directory.
+//! This module reports the directories on the file's real path that have no security descriptor and that not every user
+//! may traverse ([`crate::Opened::closed`]): a symbolic link cannot bypass them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -18,7 +18,7 @@ pub(super) const ACL: &str = "system.posix_acl_access";
 /// The largest list read, in bytes: 1,000 entries, more than ext4 keeps.
 pub(super) const ACL_MAX: usize = 4 + 8 * 1000;
 
-/// Execute bits for owner, group and others: every user may pass the directory.
+/// Execute bits for owner, group and others: every user may traverse the directory.
 const PASSABLE: u16 = 0o111;
 
 /// A mode's bits, limited by a POSIX access control list.
@@ -26,7 +26,7 @@ const PASSABLE: u16 = 0o111;
 pub(super) struct Narrowed {
     /// The owning group's bits: in the mode they are replaced by the list's mask.
     group: u32,
-    /// The upper bound of the others' bits: no more than any named entry has, as named entries are not evaluated.
+    /// The upper bound of the others' bits: those that every named entry has, because named entries are not evaluated.
     others: u32,
 }
 
@@ -74,8 +74,8 @@ pub(super) fn real_path(fd: &OwnedFd) -> Option<String> {
 }
 
 impl Tree {
-    /// [`crate::Opened::closed`] of the file `fd`, opened as `disk`; `direct` if no link was followed. `None` when it was
-    /// moved meanwhile.
+    /// [`crate::Opened::closed`] for the file `fd`, opened as `disk`; `direct`: no link was followed. `None` if the
+    /// file was moved meanwhile.
     pub(super) fn closed(&self, fd: &OwnedFd, disk: &str, direct: bool) -> VfsResult<Option<Vec<Posix>>> {
         if disk.is_empty() {
             return Ok(Some(Vec::new()));
@@ -99,7 +99,8 @@ impl Tree {
         Ok(Some(closed))
     }
 
-    /// The directory at `path` if it is closed; `links`: some may be on the path, otherwise ELOOP when there is one.
+    /// The directory at `path` if not every user may traverse it. `links`: links on the path are followed; otherwise
+    /// they fail with ELOOP.
     fn closed_at(&self, path: &str, links: bool) -> io::Result<Option<Posix>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let dir = if links {
@@ -163,7 +164,7 @@ mod tests {
             entry(0x20, 4, none),
         ]);
         assert_eq!(named, Narrowed { group: 0, others: 6 });
-        // A named user has no access: then the others have none, as names are not evaluated.
+        // A named user has no access. Named entries are not evaluated, so the others have no access either.
         let shut = list(&[entry(2, 0, 1000), entry(4, 5, none), entry(0x10, 7, none), entry(0x20, 5, none)]);
         assert_eq!(shut, Narrowed { group: 5, others: 0 });
         assert_eq!(

@@ -10,9 +10,8 @@
 //! | 8    | 16   | the GUID, zeros without                                                 |
 //! | 24   | rest | the data, at most [`ReparsePoint::DATA_MAX`] bytes                      |
 //!
-//! The tag is read with the other stored metadata when a file is opened or listed. With an invalid value the file is a
-//! reparse point nevertheless, with the tag [`UNREADABLE`] that no client handles: as an ordinary file it could be
-//! overwritten.
+//! The tag is read with the other stored metadata when a file is opened or listed. A file with an invalid value is a
+//! reparse point too, with the tag [`UNREADABLE`] that no client handles: as an ordinary file it could be overwritten.
 
 use std::os::fd::AsRawFd;
 

@@ -39,7 +39,7 @@ pub(super) fn give_back(fd: BorrowedFd<'_>) {
     }
 }
 
-/// The same file opened for writing too; `None` when that is refused.
+/// Opens the same file for reading and writing; `None` if the system refuses that.
 pub(super) fn writable(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()

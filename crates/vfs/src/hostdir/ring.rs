@@ -15,9 +15,9 @@
 //! job is complete. The end of a runtime waits for its jobs, but at most [`DRAIN_SECONDS`] without a completion.
 //!
 //! **Unsafe.** Invariants:
-//! 1. a job lies in `slots` from when it is accepted until its last completion; it owns the file and the buffers that
-//!    its entry names, and nothing touches them while the entry is in the kernel; the slot has the entry's list of
-//!    them;
+//! 1. a job is in `slots` from its acceptance until its last completion. It owns the file and the buffers that its
+//!    entry refers to, and nothing accesses them while the entry is in the kernel. The slot also owns the entry's list
+//!    of buffers;
 //! 2. jobs that are in the kernel when the ring is dropped are leaked.
 #![allow(unsafe_code)]
 
@@ -47,7 +47,7 @@ use crate::VfsResult;
 
 const SUBMISSIONS: u32 = 256;
 const COMPLETIONS: u32 = 4096;
-/// With so many due jobs they are submitted at once, without the driver.
+/// From this number of due jobs on they are submitted at once, without the driver.
 const EAGER: usize = 8;
 /// The most jobs that are in the kernel.
 pub(super) const IN_KERNEL_MAX: usize = 1024;
@@ -110,7 +110,7 @@ struct Accepted {
 #[derive(Default)]
 struct List(Box<[libc::iovec]>);
 
-// SAFETY: the addresses are of memory that the job beside them owns, which may move between threads with it.
+// SAFETY: the addresses refer to memory that the job in the same slot owns, and that moves between threads with it.
 unsafe impl Send for List {}
 
 /// Issues a job on this runtime's ring.
@@ -125,7 +125,7 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
     }
     let (reply, result) = oneshot::channel();
     ring.accept(Accepted { job, reply, list: List::default(), is_slow: false });
-    // So the disk begins the first requests of a batch while the last ones are still being decoded.
+    // The disk starts the first requests of a batch while the server still decodes the last ones.
     if ring.due.len() >= EAGER {
         ring.push_due();
         // The driver submits later what the kernel does not accept now.
@@ -180,7 +180,7 @@ fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
     ring.submitter().register_eventfd(signal.as_raw_fd())?;
     // Before Linux 5.15 the kernel's own limit applies.
     let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS, 0]);
-    // SAFETY: it owns its descriptor, which nothing replaces or closes meanwhile.
+    // SAFETY: `signal` owns its descriptor, and nothing replaces or closes it while it is registered.
     let signal = unsafe { AsyncFd::register_with_interest(signal, Interest::READABLE) }?;
     let ring = Ring {
         ring,
@@ -239,7 +239,7 @@ impl Future for Driver {
                 return Poll::Pending;
             }
             match self.signal.poll_read_ready(cx) {
-                // Never read: each signal makes it readable anew.
+                // The eventfd is never read: each signal triggers a new edge.
                 Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
                 Poll::Ready(Err(_)) => return Poll::Ready(()), // the runtime is ending
                 Poll::Pending => return Poll::Pending,
@@ -299,7 +299,7 @@ impl Ring {
             }
             let taken = self.reap();
             if taken == 0 || self.due.is_empty() {
-                // Again if the kernel had no memory for entries, or no room for completions.
+                // Call again if the kernel had no memory for entries, or no space for completions.
                 let queue = self.ring.submission();
                 return !queue.is_empty() || queue.cq_overflow();
             }
@@ -334,7 +334,7 @@ impl Ring {
             let flags = if blocks { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
             let entry = accepted.entry().user_data(u64::from(slot)).flags(flags);
             self.in_kernel += 1;
-            // SAFETY: what the entry names lives in its slot until its completion (invariant 1).
+            // SAFETY: everything that the entry refers to stays in its slot until its completion (invariant 1).
             unsafe { self.ring.submission().push(&entry) }.expect("there is room, as was just seen");
         }
     }
@@ -434,7 +434,7 @@ impl Accepted {
     }
 }
 
-/// Whether the call must only be repeated: a timeout, a signal, or completions must be reaped first.
+/// Whether the call can be repeated: after a timeout or a signal, or when completions have been reaped.
 fn is_temporary(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

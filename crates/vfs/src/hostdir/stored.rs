@@ -1,4 +1,4 @@
-//! Windows metadata without a place in Linux's inode, stored in extended attributes of the file.
+//! Windows metadata for which Linux's inode has no field, stored in extended attributes of the file.
 //!
 //! | name                 | holds                                                                          |
 //! |----------------------|--------------------------------------------------------------------------------|
@@ -23,8 +23,8 @@
 //! | 16   | 4    | creation time: nanoseconds                                                        |
 //! | 20   | 4    | change time: nanoseconds                                                          |
 //! | 24   | 8    | change time: seconds since 1970-01-01 UTC, signed                                 |
-//! | 32   | 8    | the change time holds until the file system's (ctime) is later: seconds            |
-//! | 40   | 4    | the same, nanoseconds                                                             |
+//! | 32   | 8    | last ctime of the file system for which the change time is valid: seconds          |
+//! | 40   | 4    | last ctime of the file system for which the change time is valid: nanoseconds      |
 //!
 //! The system gives every change of a file its own change time, this record included. So a change time set by a client
 //! is valid until the system's change time is later than it was when the record was written; see [`Changed`].
@@ -35,9 +35,9 @@
 //!
 //! Where the file system has no `user.*` attributes, only those defaults exist: setting other attributes, a security
 //! descriptor or an extended attribute is `Unsupported`, a creation time is ignored, and attributes and descriptor of a
-//! new file are dropped; this is logged once. Elsewhere a descriptor that cannot be read, or is of another version, is
-//! an error and never "none", for then the mode would decide. FILE_NEED_EA is not stored. Names of extended attributes
-//! match without regard to ASCII case; those that begin with `causeway.` are ours, hidden and refused.
+//! new file are dropped; this is logged once. On other file systems a descriptor that cannot be read, or is of another
+//! version, is an error and not "none": without a descriptor the mode would decide. FILE_NEED_EA is not stored. Names
+//! of extended attributes match without regard to ASCII case; those that begin with `causeway.` are hidden and refused.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ const CHANGED: u16 = 2;
 const SHORT: usize = 20;
 const LONG: usize = 44;
 
-/// The longest name of a `user.*` attribute, without `user.`.
+/// The longest name of a `user.*` attribute in bytes, without `user.`.
 const NAME_MAX: usize = 255 - USER.len();
 /// The largest value (XATTR_SIZE_MAX).
 const VALUE_MAX: usize = 65_536;
@@ -101,14 +101,14 @@ pub(super) struct Changed {
 #[derive(Clone, Copy)]
 pub(super) enum Target<'a> {
     Fd(&'a OwnedFd),
-    /// Not following a link at its end.
+    /// A link at the end of the path is not followed.
     Path(&'a str),
-    /// Following it: for a descriptor under `/proc`.
+    /// A link at the end of the path is followed: for descriptors under `/proc`.
     Followed(&'a str),
 }
 
 impl Dos {
-    /// The record that applies to a file without one.
+    /// The default record, for a file that has none.
     pub(super) fn default_for(kind: Kind, mode: u16) -> Dos {
         let attributes = match kind {
             Kind::Directory => Attributes::empty(),
@@ -178,7 +178,7 @@ impl Stored {
         self.dos.unwrap_or(Dos::default_for(kind, stat.stx_mode))
     }
 
-    /// Reads it. Attributes that cannot be read (no permission) count as missing.
+    /// Reads the stored metadata. Attributes that cannot be read (no permission) count as missing.
     pub(super) fn load(target: Target<'_>, device: &Device) -> Stored {
         if !device.attributes {
             return Stored::default();
@@ -217,7 +217,7 @@ pub(super) fn set_dos(fd: &OwnedFd, device: &Device, dos: &Dos) -> VfsResult<()>
     set(fd, device, DOS.as_bytes(), &dos.encode())
 }
 
-/// The security descriptor. `None`, for which the mode decides, only where there certainly is none.
+/// The security descriptor; `None` only if the file certainly has none: then its mode decides.
 pub(super) fn security(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
     if !device.attributes {
         return Ok(None);
@@ -403,7 +403,7 @@ impl Target<'_> {
         }
     }
 
-    /// The value, however long it is.
+    /// The value, of any length.
     pub(super) fn get_all(self, name: &str) -> io::Result<Vec<u8>> {
         let mut value = vec![0; VALUE_MAX];
         let n = self.get(name, &mut value)?;

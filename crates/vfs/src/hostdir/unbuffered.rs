@@ -84,7 +84,7 @@ impl HostNode {
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
-        // Not in the file's queue: a disk does several writes at a time. Buffered writes exclude it: see `groups`.
+        // It bypasses the file's queue, as a disk does several writes at a time. For buffered writes see `groups`.
         let write = Job::write(Arc::clone(open), offset, src.clone(), through).past_cache();
         Some(write.start(move |_| length as u32))
     }
@@ -120,8 +120,8 @@ impl Direct {
         let flags = access | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()) {
             Ok(fd) => {
-                // NONBLOCK was for the open only: on file systems without non-blocking I/O, it would make io_uring
-                // block.
+                // NONBLOCK was needed for the open only: on file systems without non-blocking I/O it would make
+                // io_uring block.
                 rustix::fs::fcntl_setfl(&fd, access | OFlags::DIRECT).ok()?;
                 Some(Direct { fd, memory, sector })
             }

@@ -59,7 +59,7 @@ pub(crate) fn stored(shown: &str) -> Cow<'_, str> {
     }
     let last = shown.char_indices().next_back().map(|(i, _)| i);
     let name: String = shown.char_indices().map(|(i, c)| store(c, Some(i) == last)).collect();
-    // A component must stay a component.
+    // The result must not become `.` or `..`, which are no names.
     if name == "." || name == ".." { Cow::Borrowed(shown) } else { Cow::Owned(name) }
 }
 

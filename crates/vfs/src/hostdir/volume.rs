@@ -1,7 +1,7 @@
 //! The identity of a file system, for [`crate::FileKey::volume`], and of a file on it.
 //!
-//! The same in every mount and every share of the file system, and after a restart of the machine: device numbers are
-//! not used. It is the first of these that exists:
+//! The identity is the same in every mount and every share of the file system, and after a restart of the machine:
+//! device numbers are not used. It is the first of these that exists:
 //!
 //! 1. its UUID: `FS_IOC_GETFSUUID` (Linux 6.9), otherwise the link in `/dev/disk/by-uuid` to its device;
 //! 2. `f_fsid` of statfs(2), where it is made from the UUID ([`FSID_FROM_UUID`]);
@@ -14,9 +14,9 @@
 //!
 //! A snapshot ([`super::snapshots`]) counts as a file system of its own, wherever it is: [`of_snapshot`].
 //!
-//! A file is its inode number in the low 64 bits and its time of birth in the high 64 bits: nanoseconds since 1970 as a
-//! two's complement, 0 where the file system has none. So a file with the reused number of a removed one differs from
-//! it, unless both were created within the same tick of the kernel's clock (1 to 10 ms).
+//! The identity of a file has its inode number in the low 64 bits and its birth time in the high 64 bits: nanoseconds
+//! since 1970 as a two's complement, 0 if the file system has none. So a file that reuses the number of a removed file
+//! has another identity, unless both were created within the same tick of the kernel's clock (1 to 10 ms).
 #![allow(unsafe_code)] // one ioctl that no crate wraps
 
 use std::fmt::Write as _;
@@ -227,8 +227,8 @@ fn reopen(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// The number that changes a file system's identity in its snapshot of that time. A snapshot may have hard links to the
-/// files of the tree that it was taken of, and a copy of a file system has its UUID.
+/// The number that is combined with a file system's identity for its snapshot of that time. It is needed because a
+/// snapshot may have hard links to the files of the original tree, and a copy of a file system has the same UUID.
 pub(super) fn of_snapshot(at: SnapshotTime) -> u128 {
     spread(mix(at.seconds() as u64))
 }

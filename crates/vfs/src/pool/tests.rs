@@ -92,7 +92,7 @@ fn who_waits_behind_a_slow_job_is_told_before_the_next_one() {
         let (pool, line) = (Pool::new(1), Arc::new(Line::default()));
         let (told, hears) = mpsc::channel::<()>();
         let slow = pool.run_in(&line, || std::thread::sleep(Duration::from_millis(20)));
-        // In the same batch: it runs until the completion of the previous job is received.
+        // This job is in the same batch: it runs until the completion of the previous job is received.
         let next = pool.run_in(&line, move || hears.recv_timeout(Duration::from_secs(10)));
         let next = tokio::spawn(next);
         tokio::spawn(slow).await.expect("it ran");

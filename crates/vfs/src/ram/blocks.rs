@@ -1,5 +1,5 @@
-//! The bytes of a file in memory: blocks that exist where data was written, shared with readers until they are written
-//! again.
+//! The bytes of a file in memory: blocks are allocated when data is written, and shared with readers until they are
+//! written again.
 //!
 //! Invariants:
 //! 1. Every block is [`BLOCK`] bytes long and all of them are initialised.
@@ -77,7 +77,7 @@ impl Blocks {
     /// `NoSpace` when the new blocks exceed the capacity; `NoMemory`.
     pub(super) fn write(&mut self, offset: u64, src: &Sg) -> VfsResult<()> {
         let range = offset..offset + arena::sg_len(src) as u64;
-        // Steps that can fail come first, the new blocks last: these are not cleared, so all of them must be written.
+        // Steps that can fail come first. New blocks are not cleared, so all of their bytes must be written below.
         self.detach(&range)?;
         self.prepare(&range)?;
         passes::count(Pass::Copy, (range.end - range.start) as usize);
@@ -118,7 +118,7 @@ impl Blocks {
             }
             match self.store.block() {
                 Ok(mut block) => {
-                    // The part that will be written need not be cleared.
+                    // Clears only the parts that will not be written.
                     block.space()[..part.start].fill(0);
                     block.space()[part.end..BLOCK as usize].fill(0);
                     block.set_len(BLOCK as usize);
@@ -207,7 +207,7 @@ impl Block {
         shared
     }
 
-    /// The bytes to write to: copied if a reader still holds them.
+    /// The bytes to write to: a copy if a reader still holds the block.
     fn unique(&mut self, store: &Store) -> VfsResult<&mut [u8]> {
         if let Some(State::Lent(shared)) = self.0.take_if(|s| matches!(s, State::Lent(_))) {
             match shared.try_unfreeze() {
@@ -247,5 +247,5 @@ fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// The class for blocks: the whole of the store's arena.
+/// The class for blocks: it may use the whole of the store's arena.
 pub(super) const CLASS: Class = Class::Control;

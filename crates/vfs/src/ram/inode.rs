@@ -15,7 +15,7 @@ use crate::{
 
 /// The charge for a file without data, in bytes.
 pub(super) const INODE_COST: u64 = 512;
-/// The charge for a name beside its length, in bytes.
+/// The charge for a name in addition to its length, in bytes.
 const NAME_COST: u64 = 128;
 /// The charge for a name, in bytes.
 pub(super) fn name_cost(name: &str) -> u64 {
@@ -55,9 +55,9 @@ pub(super) struct State {
 
 pub(super) enum Content {
     Blocks(Blocks),
-    /// Dropped: reads as zeros.
+    /// The backend `null` drops the data; it reads as zeros.
     Nothing,
-    /// By folded name.
+    /// The entries by folded name.
     Directory(BTreeMap<String, Child>),
 }
 
@@ -205,7 +205,7 @@ impl Inode {
         Ok(())
     }
 
-    /// The entry under a folded name; none in a file.
+    /// The entry with this folded name; `None` in a file.
     pub(super) fn child(&self, folded: &str) -> Option<Child> {
         match &self.state.lock().content {
             Content::Directory(children) => children.get(folded).cloned(),

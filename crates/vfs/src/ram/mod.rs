@@ -278,7 +278,7 @@ impl Tree {
         directory.insert(fold(name), Child { name: name.to_owned(), inode: Arc::clone(inode) }, self.now());
     }
 
-    /// The entry `name` of `directory`, which must be the file `id`.
+    /// The entry `name` of `directory`, if it is the file `id`.
     fn entry(&self, directory: &Inode, name: &str, id: FileKey) -> VfsResult<Child> {
         let child = directory.child(&fold(name)).ok_or(VfsError::NotFound)?;
         if child.inode.id == id { Ok(child) } else { Err(VfsError::Stale) }

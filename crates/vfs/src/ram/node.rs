@@ -119,7 +119,7 @@ impl RamNode {
         let length = length.min(self.inode.state.lock().size.saturating_sub(from));
         let end = to.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(VfsError::TooLarge)?;
         if Arc::ptr_eq(&self.inode, &target.inode) && from < end && to < from + length {
-            return Err(VfsError::Unsupported); // overlapping, as the system's own call refuses it
+            return Err(VfsError::Unsupported); // overlapping ranges, like copy_file_range(2)
         }
         let mut done = 0;
         while done < length {
@@ -231,7 +231,7 @@ impl Node for RamNode {
 
     fn zero(&self, _: &Ctx, range: Range<u64>) -> Io<VfsResult<()>> {
         Io::Done(self.change(|state| {
-            // Up to the end of the last block if the range reaches the end of file: behind it there are only zeros.
+            // A range that reaches the end of file is extended to the end of its block: the rest has only zeros.
             let end = if range.end >= state.size {
                 state.size.next_multiple_of(super::blocks::BLOCK)
             } else {

@@ -94,7 +94,7 @@ fn check_replaceable_at(size: u64, replace: bool) -> VfsResult<()> {
     }
 }
 
-/// The charge for a stream beside its data, in bytes.
+/// The charge for a stream in addition to its data, in bytes.
 fn stream_cost(name: &StreamName) -> u64 {
     INODE_COST + name_cost(name.as_str())
 }

@@ -106,7 +106,7 @@ async fn a_write_without_memory() {
         held.push(lend());
     }
     assert_eq!(now(f.node.write(&c, 0, block(8))), Err(VfsError::NoMemory));
-    held.remove(0); // room for one block: the second could be made, the first not copied
+    held.remove(0); // space for one block: enough to allocate the second, but not to copy the first
     let two = block(9).into_iter().chain(block(9)).collect();
     assert_eq!(now(f.node.write(&c, 0, two)), Err(VfsError::NoMemory));
     let stat = now(f.node.stat(&c)).expect("there");

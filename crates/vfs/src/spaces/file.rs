@@ -65,18 +65,18 @@ impl File {
         self.meta.lock().stat.size
     }
 
-    /// Data was changed, up to `end`.
+    /// Updates the metadata after a write up to `end`.
     fn wrote(&self, end: u64) {
         let mut meta = self.meta.lock();
         if end > meta.stat.size {
-            // A footer that a client wrote was for the previous length.
+            // A footer that a client wrote is valid for the previous length only.
             (meta.stat.size, meta.footer) = (end, None);
         }
         let now = now(&self.env);
         (meta.stat.written, meta.stat.changed) = (now, now);
     }
 
-    /// The client's footer, else a computed one.
+    /// The footer that a client wrote, otherwise a computed one.
     fn footer(&self) -> [u8; FOOTER as usize] {
         let meta = self.meta.lock();
         meta.footer.unwrap_or_else(|| footer(meta.stat.id, meta.stat.size))
@@ -156,8 +156,8 @@ impl File {
         Err(VfsError::Unsupported)
     }
 
-    /// Payload in pieces that disks can take; copied if it is not, once instead of once for each copy of the data. If no
-    /// memory is free at once, the disks copy it.
+    /// Returns the payload in buffers with the alignment of the disks. An unaligned payload is copied here once,
+    /// instead of once per copy of the data. If no memory is free it is returned unchanged, and the disks copy it.
     fn aligned(&self, src: Sg, alignment: usize) -> Sg {
         let fits =
             |b: &IoBuf| b.as_ptr().addr().is_multiple_of(alignment) && b.len().is_multiple_of(BLOCK as usize);
@@ -226,8 +226,8 @@ impl File {
         open.disk.write(c, first, all).wait().await.map_err(of_disk)
     }
 
-    /// Sets the length of the file, and the size of the disk. Where a VHD grows, the bytes of a footer that a client
-    /// wrote become data.
+    /// Sets the length of the file, and the size of the disk. If a VHD grows, a footer that a client wrote becomes
+    /// data.
     async fn set_length(
         &self,
         c: &Ctx,
@@ -346,7 +346,7 @@ impl File {
         let (env, file) = (self.env.clone(), self);
         env.run(async move {
             let mut disk = file.disk.write().await;
-            *disk = None; // its guard would prevent the removal
+            *disk = None; // the guard of an open disk would prevent the removal
             let removed = file.disks.remove(file.number).await;
             if removed.is_err() {
                 *disk = file.disks.open(file.number).ok();

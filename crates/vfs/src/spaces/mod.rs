@@ -129,7 +129,7 @@ pub struct SpacesOptions {
     pub allow_delete: bool,
 }
 
-/// See the module.
+/// A share of a pool's virtual disks: see the module.
 pub struct Spaces {
     tree: Arc<Tree>,
 }
@@ -185,7 +185,7 @@ impl Form {
 }
 
 impl SpaceFiles {
-    /// Without files yet.
+    /// Creates an empty set of files.
     pub fn new(env: Env, arena: Arena) -> Arc<SpaceFiles> {
         Arc::new(SpaceFiles { env, arena, known: Mutex::default() })
     }
@@ -196,7 +196,7 @@ impl SpaceFiles {
         Arc::clone(&self.known.lock().entry(number).or_insert_with(new).0)
     }
 
-    /// The open file; opens it if it is not.
+    /// Returns the open file, and opens it if necessary.
     fn open(
         &self,
         disks: &Arc<dyn VirtualDisks>,

@@ -122,7 +122,7 @@ impl Tree {
         found.map(|disk| (disk, form)).ok_or(VfsError::NotFound)
     }
 
-    /// As [`Tree::find`], if it is the file `id`.
+    /// [`Tree::find`]; fails with `Stale` if the path does not refer to the file `id`.
     fn entry(&self, path: &VfsPath, id: FileKey) -> VfsResult<(VirtualDisk, Form)> {
         let (disk, form) = self.find(path)?;
         if self.id(disk.number) == id { Ok((disk, form)) } else { Err(VfsError::Stale) }
@@ -226,7 +226,7 @@ impl Tree {
         }
     }
 
-    /// The entries behind the one that was listed last, at most `limit`.
+    /// The entries that follow the one listed last, at most `limit`.
     pub(super) fn entries(&self, listed: &mut Option<(u64, Form)>, limit: usize) -> VfsResult<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for disk in self.disks.list()? {

@@ -13,7 +13,7 @@ use super::{INLINE_MAX, Place, Stream, store};
 use crate::hostdir::node::{HostNode, Open};
 use crate::{VfsError, VfsResult};
 
-/// The result of a call on a stream: complete, or not begun, because the sidecar has the data.
+/// The result of a call on a stream: complete, or not started, because the data is in the sidecar.
 pub(super) enum Step<T> {
     Done(T),
     Sidecar(HostNode),
@@ -57,7 +57,7 @@ impl Stream {
         self.change(len, |data| data.resize(len, 0))
     }
 
-    /// Without effect while the data is small, unless it truncates.
+    /// Has no effect on data in the record, except that a smaller value truncates the data.
     pub(super) fn set_allocation(&self, len: u64) -> VfsResult<Step<()>> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         self.change(0, |data| data.truncate(len))
@@ -84,7 +84,7 @@ impl Stream {
         }
     }
 
-    /// Changes data in the record, which may grow to `end` bytes; moves it to a sidecar where that is too large.
+    /// Changes data in the record, which may grow to `end` bytes; moves it to a sidecar if that is too large.
     fn change<T>(&self, end: usize, change: impl FnOnce(&mut Vec<u8>) -> T) -> VfsResult<Step<T>> {
         self.file.shared.tree.may_change()?;
         self.wrote.store(true, Ordering::Relaxed);

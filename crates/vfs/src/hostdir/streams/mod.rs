@@ -110,7 +110,7 @@ impl Tree {
             }
         };
         if id.is_err() && opened.created {
-            // The file was created for the stream: remove it. If that fails too, an empty file stays.
+            // The file was created for the stream: remove it. If that fails too, an empty file remains.
             let _ = self.remove(&opened.path, file.shared.id);
         }
         let (id, sidecar, wrote) = (id?, OnceLock::new(), AtomicBool::new(created));

@@ -57,7 +57,7 @@ impl StreamNode {
         }
     }
 
-    /// As [`StreamNode::data`] for changes.
+    /// [`StreamNode::data`] for changes.
     fn change<T: Send + 'static>(
         &self,
         inline: impl FnOnce(&Stream) -> VfsResult<Step<T>> + Send + 'static,
@@ -171,7 +171,7 @@ impl Node for StreamNode {
         self.change(move |stream| stream.set_allocation(len), move |node| node.set_allocation(&c, len))
     }
 
-    /// An attribute of the file; a directory has none.
+    /// The attribute belongs to the file; on a directory the call has no effect.
     fn set_sparse(&self, c: &Ctx, sparse: bool) -> Io<VfsResult<()>> {
         match self.file.kind() {
             Kind::File => self.file.set_sparse(c, sparse),
@@ -266,7 +266,7 @@ impl Node for StreamNode {
     }
 }
 
-/// Copies the bytes into the caller's arena, or keeps their own memory if that is exhausted: they are few.
+/// Copies the bytes into the caller's arena. If it is exhausted, returns them in their own memory: they are few.
 fn lend(arena: &Arena, bytes: Vec<u8>) -> Data {
     if bytes.is_empty() {
         return Data::Bufs(Sg::new());

@@ -102,7 +102,7 @@ pub(super) fn read(file: &Open, id: u64) -> VfsResult<Option<Record>> {
     }
 }
 
-/// Adds an empty stream; its identity.
+/// Adds an empty stream; returns its identity.
 pub(super) fn create(file: &Open, name: &StreamName) -> VfsResult<u64> {
     let id = env::Env::real().random_u64();
     let record = Record { id, name: name.clone(), content: Content::Inline(Vec::new()) };
@@ -154,7 +154,7 @@ pub(super) fn names_sidecar(file: Target<'_>, id: u64) -> bool {
     }
 }
 
-/// Size and allocation of data in a record, in bytes; as NTFS shows them for data that it keeps in the file's record.
+/// Size and allocation of data in a record, in bytes, as NTFS reports them for data in the file's record.
 pub(super) fn sizes(data: &[u8]) -> (u64, u64) {
     (data.len() as u64, data.len().next_multiple_of(8) as u64)
 }

@@ -278,7 +278,7 @@ pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
                 let owner = [&VERSION.to_le_bytes()[..], &handle].concat();
                 rustix::fs::fsetxattr(&fd, OWNER, &owner, XattrFlags::empty())?;
             }
-            // Then the sidecar stays for ever if another program removes the file.
+            // Without a handle the sidecar is never collected if another program removes the file.
             Err(e) => tracing::debug!("the file of a stream has no handle: {e}"),
         }
         if !bytes.is_empty() {

@@ -110,7 +110,7 @@ fn what_is_refused_at_close() {
     prepared(SMALLER_THAN_IT_SAYS, "hostdir::tests::faults::what_is_refused_at_close_inner");
 }
 
-/// Run by [`what_is_refused_at_close`]: as on a network file system, which reports a failed write only at close.
+/// Run by [`what_is_refused_at_close`]: simulates a network file system that reports a failed write only at close.
 #[tokio::test]
 async fn what_is_refused_at_close_inner() {
     let Some(dir) = here() else { return };

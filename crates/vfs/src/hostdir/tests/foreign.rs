@@ -1,4 +1,4 @@
-//! Files on the disk from other programs, and files that this server leaves for them.
+//! Files that other programs created, and files that this server creates for other programs.
 
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 

@@ -55,7 +55,7 @@ async fn a_file_with_the_number_of_a_removed_one_is_another() {
         seen.push(key);
         vfs.remove(&Ctx::default(), &path("f"), key).wait().await.expect("there");
         drop(made);
-        // Closed by the pool; then a tick of the kernel's clock, which times of birth are taken from.
+        // Waits until the pool has closed it, and for a tick of the kernel's clock, from which birth times are taken.
         std::thread::sleep(Duration::from_millis(20));
     }
     eprintln!("SKIPPED: this file system gave no inode number twice");

@@ -48,7 +48,7 @@ async fn a_link_is_not_renamed_onto_its_target() {
     assert_eq!(std::fs::read(dir.path().join("dangling")).expect("there"), b"data");
 }
 
-/// A second name of a link is one of the file that it leads to.
+/// A hard link to a symbolic link is a hard link to its target.
 #[tokio::test]
 async fn a_link_to_a_link_is_one_to_the_file() {
     let (dir, vfs) = linked();
@@ -66,7 +66,8 @@ async fn a_link_to_a_link_is_one_to_the_file() {
     assert_eq!(linked, Err(VfsError::IsDirectory));
 }
 
-/// A name left by a crash between the two steps of a replacing link is no obstacle, and it is not removed unchecked.
+/// A crash between the two steps of a replacing link leaves a temporary name. The next call works nevertheless, and
+/// removes the name only if it refers to the same file.
 #[tokio::test]
 async fn names_left_by_a_crash() {
     use std::os::unix::fs::MetadataExt;
@@ -178,7 +179,7 @@ async fn links_in_listings() {
     assert_eq!(listed(exact).await, names(&all));
 }
 
-/// A link to a folder whose own name clients cannot see: the files in it are reached through the link.
+/// A link to a folder whose name clients cannot see: clients can open its files through the link.
 #[tokio::test]
 async fn a_link_to_a_folder_whose_name_is_no_text() {
     use std::os::unix::ffi::OsStrExt;

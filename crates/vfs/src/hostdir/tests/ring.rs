@@ -1,5 +1,5 @@
-//! I/O in flight in a ring. Pipes simulate slow disks: a read from an empty pipe or a write to a full one completes
-//! when the test lets it.
+//! I/O in flight in a ring. Pipes simulate slow disks: the test decides when a read from an empty pipe or a write to a
+//! full one completes.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -165,12 +165,12 @@ async fn a_dropped_read_keeps_its_memory() {
     }
 }
 
-/// Polls it so often, if it is not done before.
+/// Polls `future` at most `times` times; returns whether it completed.
 fn poll_some(future: &mut env::BoxFuture<bool>, times: usize) -> bool {
     (0..times).any(|_| Pin::new(&mut *future).poll(&mut Context::from_waker(Waker::noop())).is_ready())
 }
 
-/// Every call, dropped after each number of polls: issued I/O completes, and no job is left.
+/// Drops the future of every call after each number of polls: issued I/O completes, and no job remains.
 #[tokio::test]
 async fn dropped_at_each_await() {
     let Some(dir) = disk() else { return };
@@ -281,7 +281,7 @@ fn four_workers() {
     });
 }
 
-/// A flush covers buffered writes that were issued before and have not been done yet.
+/// A flush includes buffered writes that were issued before it and are still queued.
 #[tokio::test]
 async fn a_flush_waits_for_the_line() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -209,7 +209,7 @@ async fn orphans_are_collected_and_nothing_else() {
     expect(&*vfs, "before", "s", &LARGE).await;
 }
 
-/// A start collects by itself.
+/// Opening the tree collects orphans automatically.
 #[tokio::test]
 async fn a_start_collects() {
     let Some(dir) = directory() else { return };

@@ -37,7 +37,7 @@ fn at_its_offset_and_once_more_over_it() {
     assert!(splices.load(Ordering::Relaxed));
 }
 
-/// A file that refuses data from pipes (here: one that is open for appending) gets it from memory, this time and later.
+/// If a file refuses splicing (here: it is open for appending), this write and all later ones come from memory.
 #[test]
 fn a_file_that_refuses_pipes() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -49,7 +49,7 @@ fn a_file_that_refuses_pipes() {
     assert!(!splices.load(Ordering::Relaxed));
 }
 
-/// A disk that is full, after a refusal; and one that cannot be written at all.
+/// Writing to a full disk after a refused splice reports an error, and so does writing to a read-only descriptor.
 #[test]
 fn failures_are_told() {
     let full: OwnedFd = OpenOptions::new().write(true).open("/dev/full").expect("Linux").into();

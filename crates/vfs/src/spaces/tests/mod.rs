@@ -184,7 +184,7 @@ async fn a_growing_file_changes_the_pool_once_a_step_and_ends_exactly() {
     write(&raw, 2 * STEP + 4096, &[2; 4096]).await;
     raw.close(&Ctx::default()).wait().await.expect("closed");
     assert_eq!(share.memory.size("vm"), 2 * STEP + 8192);
-    // Opened again it is as long as it was.
+    // When it is opened again, its length is unchanged.
     drop(raw);
     let again = share.open("vm.img", OpenMode::Open).await.expect("there");
     assert_eq!(again.stat.size, 2 * STEP + 8192);
@@ -329,7 +329,7 @@ impl Model {
         write(raw, offset, &bytes).await;
         let end = offset + length;
         if end > self.data.len() as u64 {
-            // The footer that a client wrote was for another length, and raw data grew over it.
+            // The footer that a client wrote is valid for the previous length only, and raw data has overwritten it.
             self.data.resize(end.next_multiple_of(BLOCK) as usize, 0);
             self.footer = None;
         }

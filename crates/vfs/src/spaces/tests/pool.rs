@@ -40,7 +40,7 @@ struct Entry {
 struct Bytes {
     all: Vec<u8>,
     written: BTreeSet<u64>,
-    /// Writes, discards, flushes, and write-through writes among the first.
+    /// Numbers of writes, discards, flushes, and write-through writes (which count as writes too).
     calls: [usize; 4],
 }
 
@@ -89,7 +89,7 @@ fn describe(number: u64, entry: &Entry) -> VirtualDisk {
 
 fn done<T: Send + 'static>(result: VfsResult<T>) -> BoxFuture<VfsResult<T>> {
     Box::pin(async {
-        tokio::task::yield_now().await; // as one that waits
+        tokio::task::yield_now().await; // like a call that waits
         result
     })
 }
@@ -205,7 +205,7 @@ impl Disk for Handle {
             at += n;
         }
         drop(data);
-        // Others run between a read and the write that follows it.
+        // Other tasks run between a read and the write that follows it.
         Io::pending(async move {
             tokio::task::yield_now().await;
             (Ok(()), dst)
