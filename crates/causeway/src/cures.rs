@@ -5,7 +5,7 @@ use smb_wire::NtStatus;
 
 use crate::password::VARIABLE;
 
-/// For a connection that could not be made.
+/// The cure for a connection that could not be established.
 pub fn connect(error: &ConnectError) -> Option<String> {
     let cure = match error {
         ConnectError::Resolve { .. } => "check the name, or use the server's address",
@@ -45,7 +45,7 @@ fn no_rdma(why: &WhyNotRdma) -> &'static str {
     }
 }
 
-/// For a file of this machine.
+/// The cure for an error of a file of this machine.
 pub fn local(error: &std::io::Error) -> Option<String> {
     use std::io::ErrorKind as Kind;
     let cure = match error.kind() {
@@ -65,7 +65,7 @@ pub fn local(error: &std::io::Error) -> Option<String> {
     Some(cure.to_owned())
 }
 
-/// For a request that failed.
+/// The cure for a failed request.
 pub fn request(error: &RequestError) -> Option<String> {
     if let RequestError::Lost(Lost::TimedOut | Lost::ByServer | Lost::Transport(_)) = error {
         return Some("see the server's log; --resume continues a copy".to_owned());

@@ -86,13 +86,13 @@ const UNCOUNTED: &str = "CAUSEWAY_COUNTERS";
 /// Why a server did not start.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Its configuration.
+    /// The configuration cannot be read, or is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its users.
+    /// The users file cannot be read.
     #[error(transparent)]
     Users(#[from] UserFileError),
-    /// A share's backend.
+    /// The backend of a share cannot start.
     #[error("the backend of share {name} cannot start: {source}")]
     Share {
         /// The name.
@@ -137,7 +137,7 @@ pub enum ServeError {
         /// The system's reason.
         source: io::Error,
     },
-    /// No thread or runtime.
+    /// A thread or a runtime cannot be created.
     #[error("cannot create a {what}: {source}")]
     System {
         /// The requested resource.
@@ -266,7 +266,7 @@ async fn run(
         )?;
     let storage = Arc::new(storage);
     if config.shares.iter().any(|s| s.pool.is_some()) {
-        // Reconnecting clients find their files.
+        // Reconnecting clients then find their files.
         storage.searched().await;
     }
     let mut shares = HashMap::new();

@@ -22,10 +22,10 @@ pub const USAGE: u8 = 2;
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum Failure {
-    /// The configuration.
+    /// The configuration cannot be read, is invalid, or cannot be changed.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The running server, or its absence.
+    /// The server does not run, does not answer, or refused the request.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// No server is running, for a command that can also work without one.
@@ -37,13 +37,13 @@ pub enum Failure {
     /// Nothing to set for a share.
     #[error("nothing to set: no --grant, no --deny and no --to-path")]
     NoAcl,
-    /// The daemon.
+    /// The daemon did not start.
     #[error(transparent)]
     Serve(#[from] Box<ServeError>),
-    /// A password.
+    /// There is no usable password.
     #[error(transparent)]
     Password(#[from] PasswordError),
-    /// The file of users.
+    /// The users file cannot be read or changed.
     #[error(transparent)]
     Users(#[from] UserFileError),
     /// An address that cannot be understood.
@@ -77,7 +77,7 @@ pub enum Failure {
     /// No jobs have these numbers; the other jobs were changed.
     #[error("there is no job {}", numbers(.0))]
     NoJobs(Vec<u64>),
-    /// Faults, which are shown.
+    /// Pools have faults, which are shown.
     #[error("{0}")]
     Faults(String),
     /// The caller's: a redundancy that this kind of virtual disk cannot have.
@@ -148,10 +148,10 @@ pub enum Failure {
         /// The path.
         path: PathBuf,
     },
-    /// The command line of `bench`.
+    /// The command line of `bench` is invalid.
     #[error(transparent)]
     BenchOptions(Box<bench::options::OptionError>),
-    /// A run of `bench`.
+    /// A run of `bench` failed.
     #[error(transparent)]
     Bench(Box<bench::engine::RunError>),
     /// A place on a fabric that cannot be understood.
@@ -190,7 +190,7 @@ pub enum Failure {
     /// Parts of a tree failed; each failure was printed.
     #[error("{} failed: see the messages above", if *.0 == 1 { "1 file".to_owned() } else { format!("{} files", .0) })]
     Some(u64),
-    /// A file of this machine.
+    /// A file of this machine cannot be used.
     #[error("{}: {}", path.display(), system(source))]
     Local {
         /// The path.

@@ -1,8 +1,8 @@
 //! The `causeway` binary: daemon and command line.
 //!
 //! **Layout.** `config/` reads the configuration; `daemon/` is `causeway serve`; `control/` is the HTTP
-//! interface between the two halves of this program; `commands/` has one file per command; they share
-//! `url.rs`, `output.rs` and `password.rs`.
+//! interface between the two; `commands/` has one file per command; `remote/` and `transfer/` are the SMB client and
+//! the copies of `get` and `put`. The commands share `url.rs`, `output.rs` and `password.rs`.
 //!
 //! **Exit codes.** 0: done. 1: failed, with the reason and the cure on standard error. 2: the command line cannot be
 //! understood.

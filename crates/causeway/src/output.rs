@@ -171,7 +171,7 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{} {}", text.trim_end_matches(".0"), UNITS[unit])
 }
 
-/// As [`human_bytes`], in a sentence: `17 bytes`, `1.5 KiB`.
+/// [`human_bytes`] for a sentence: `17 bytes`, `1.5 KiB`.
 pub fn with_unit(bytes: u64) -> String {
     if bytes < 1024 { some(bytes as usize, "byte") } else { human_bytes(bytes) }
 }
@@ -196,7 +196,7 @@ pub fn human_time(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// A word of a shell's command.
+/// A word, quoted for a shell if necessary.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-._/:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) && !word.starts_with('-') {

@@ -27,7 +27,7 @@ pub enum PasswordError {
     /// It is empty.
     #[error("the password is empty")]
     Empty,
-    /// It has no end of line within the bound.
+    /// It is longer than [`LONGEST`].
     #[error("the password is longer than {LONGEST} bytes")]
     Long,
     /// The repeated password differs.
@@ -88,7 +88,7 @@ fn first_line(input: &mut impl BufRead) -> Result<String, PasswordError> {
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// The prompt uses the terminal even when standard input is something else.
+/// Whether there is a terminal for the prompt, even if standard input is something else.
 fn has_terminal() -> bool {
     io::stdin().is_terminal() || std::fs::File::open("/dev/tty").is_ok()
 }

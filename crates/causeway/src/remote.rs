@@ -158,7 +158,7 @@ impl Remote {
         &self.arena
     }
 
-    /// The transport of I/O, and why it is not RDMA, unless the user chose it.
+    /// The transport of I/O, and the reason if it is not RDMA and the user did not choose it.
     pub fn transport(&self) -> (&'static str, Option<String>) {
         let report = self.client.transport();
         let kind = match report.kind {
@@ -177,7 +177,7 @@ impl Remote {
         Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
     }
 
-    /// As [`Remote::stat`], of a link itself.
+    /// [`Remote::stat`] of a link, not of its target.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -186,7 +186,7 @@ impl Remote {
         Ok(Entry::new(path.name().unwrap_or_default(), &metadata))
     }
 
-    /// As [`Remote::stat_link`], where it may be missing.
+    /// [`Remote::stat_link`]; `None` if the entry does not exist.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -194,7 +194,7 @@ impl Remote {
         if_there(self.stat_link(path).await)
     }
 
-    /// As [`Remote::stat`], where it may be missing.
+    /// [`Remote::stat`]; `None` if the file does not exist.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -375,7 +375,7 @@ fn failed(place: String) -> impl Fn(RequestError) -> Failure {
     move |source| Failure::Remote { place: place.clone(), source }
 }
 
-/// None for what is missing.
+/// Converts the error for a missing file to `None`.
 fn if_there(found: Result<Entry, Failure>) -> Result<Option<Entry>, Failure> {
     match found {
         Err(Failure::Remote { source, .. }) if is_missing(&source) => Ok(None),

@@ -1,5 +1,5 @@
-//! Shared by `get` and `put`: the mapping of files, the state of an interrupted copy, and the display of
-//! progress. The data transfer is in `remote.rs` and the commands.
+//! Shared by `get` and `put`: sources and destinations, the copies of data and holes, the state of an interrupted copy,
+//! and the display of progress.
 
 pub mod checkpoint;
 pub mod copy;

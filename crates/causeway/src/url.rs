@@ -109,7 +109,7 @@ impl Location {
         Err(UrlError::NotRemote(text.to_owned()))
     }
 
-    /// Reads a text whose last name may be a pattern, with `*` and `?` in it: the directory then, and the pattern.
+    /// Reads a text whose last name may be a pattern with `*` and `?`: then returns the directory and the pattern.
     ///
     /// # Errors
     /// See [`UrlError`].
@@ -146,7 +146,7 @@ impl Location {
         self.path.name().ok_or_else(|| UrlError::NoPath(self.to_string()))
     }
 
-    /// The place one deeper.
+    /// The place `name` in this directory.
     ///
     /// # Errors
     /// [`UrlError::Path`] when no file can have the name.
@@ -224,7 +224,7 @@ fn split_port(authority: &str) -> Result<(&str, u16), UrlError> {
     }
 }
 
-/// A name for a message: of one that is much too long, the beginning.
+/// A name for a message; a very long name is cut.
 fn shortened(name: &str) -> String {
     const SHOWN: usize = 60;
     match name.char_indices().nth(SHOWN) {
@@ -250,7 +250,7 @@ fn decode(text: &str) -> Result<String, UrlError> {
 }
 
 impl fmt::Display for Location {
-    /// As a URL that reads back the same.
+    /// Formats the place as a URL that can be parsed again to the same place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::control::client::segment;
         f.write_str("smb://")?;

@@ -71,7 +71,7 @@ pub enum VfsError {
     /// Too many names for one file.
     #[error("too many links")]
     TooManyLinks,
-    /// The file or virtual disk is in use: by the system, by a lease holder, or elsewhere in the pool.
+    /// The file or virtual disk is in use elsewhere.
     #[error("the file is in use")]
     Busy,
     /// An attribute or a security descriptor is larger than the file system can store with a file.

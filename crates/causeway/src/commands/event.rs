@@ -12,7 +12,7 @@ use crate::control::events::Event;
 use crate::failure::Failure;
 use crate::output::{Output, Row, TableArgs, printable};
 
-/// Between two requests to the server.
+/// The time between two requests to the server.
 const OFTEN: Duration = Duration::from_millis(500);
 
 /// The number of events that `--follow` begins with, by default.

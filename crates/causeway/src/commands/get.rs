@@ -207,8 +207,8 @@ fn beside_for(path: &Path, old: Option<&Metadata>) -> io::Result<Option<NamedTem
     let new = tempfile::Builder::new()
         .prefix(&temporary_prefix(&name))
         .suffix(TEMPORARY)
-        // 0600 until the old file's mode is set below, so that no other user can open it earlier; a file that replaces
-        // none gets 0666 less the umask.
+        // The mode is 0600 until the old file's mode is set below, so that no other user can open the file earlier. A
+        // file that replaces none gets 0666, reduced by the umask.
         .permissions(Permissions::from_mode(if old.is_some() { 0o600 } else { 0o666 }))
         .tempfile_in(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     if let Some(old) = old {

@@ -1,4 +1,4 @@
-//! The commands that documents show are commands of this program.
+//! Checks that the commands in the documents exist in this program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ fn documents() -> Vec<PathBuf> {
     docs.filter(|p| p.extension().is_some_and(|e| e == "md")).chain([root.join("README.md")]).collect()
 }
 
-/// The commands of ours in a line, each with its words.
+/// The `causeway` commands in a line, each as its words.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     let mut current: Option<Vec<String>> = None;
@@ -33,7 +33,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether a text leaves something out.
+/// Whether a command has placeholders or an ellipsis, so that it cannot be checked.
 fn is_sketch(words: &[String]) -> bool {
     let is_placeholder = |w: &String| w.chars().all(|c| c.is_ascii_uppercase());
     words.get(1).is_some_and(is_placeholder)
@@ -56,7 +56,7 @@ fn every_command_in_a_document_exists() {
                 ErrorKind::MissingRequiredArgument
                     | ErrorKind::MissingSubcommand
                     | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                    | ErrorKind::InvalidValue // an option's own text may end before its value
+                    | ErrorKind::InvalidValue // a document may name an option without its value
             );
             if !matches!(e.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) && (whole || !is_part)
             {

@@ -77,7 +77,7 @@ fn faulty(fault: &FaultStatus, colours: bool) -> Vec<String> {
     let follows = |f: &FaultStatus| {
         wrapped(&format!("  effect: {}: {}", object(f), printable(&f.reason)), "          ")
     };
-    // The fault of an absent domain names its disks already; a line for each disk would hide the consequences.
+    // The fault of an absent domain lists its disks already; a line for each disk would hide the consequences.
     let named = |f: &&FaultStatus| f.fault_type == AWAY && !fault.fault_type.starts_with("PhysicalDisk.");
     lines.extend(fault.consequences.iter().filter(|f| !named(f)).map(follows));
     lines.extend(fault.recommended_actions.iter().map(|a| format!("  do:     {}", printable(a))));
@@ -135,7 +135,7 @@ mod tests {
         let told = "Warning: disk 1 (y)  [PhysicalDisk.LostCommunication, since 1970-01-01 00:00:00]\n  It went away.\n  \
                     where:  pool tank, disk 1\n  effect: virtual disk vm: It went away.\n  do:     causeway pool import tank";
         assert_eq!(text(&report, false), format!("{tree}\n{told}"));
-        // One line for an enclosure, not one for each of its disks.
+        // An enclosure has one line, not one for each of its disks.
         let fault = report.faults.remove(0);
         let vm =
             FaultStatus { fault_type: "VirtualDisks.LastCopy".to_owned(), ..fault.consequences[0].clone() };

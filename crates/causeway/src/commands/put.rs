@@ -123,7 +123,8 @@ impl Put {
     }
 
     /// The file to write, and whether it is renamed at the end. With a rename, the existing file stays complete until
-    /// the new one is. A link, or a file whose owner or access list the new one cannot have, is overwritten in place.
+    /// the new file is complete. A link is overwritten in place, and so is a file whose owner or access list the new
+    /// file cannot have.
     async fn target(&self, path: &VfsPath) -> Result<(RemoteFile, Option<Old>), Failure> {
         let remote = &self.0.remote;
         let overwrite = async || Ok((remote.create(path, Create::Replace).await?, None));
@@ -216,7 +217,7 @@ impl Put {
         let Some(mut checkpoint) = Checkpoint::parse(&text, version) else { return Ok(None) };
         checkpoint.verify(local).map_err(|source| Failure::Local { path: path.to_owned(), source })?;
         checkpoint.sums.truncate((part.size() / BLOCK) as usize);
-        // Data that the server lost is at the end.
+        // The server can have lost only the last blocks.
         while let Some(expected) = checkpoint.sums.last().copied() {
             let mut sum = Sum::new();
             let (from, to) = (checkpoint.length() - BLOCK, checkpoint.length());

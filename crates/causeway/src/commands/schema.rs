@@ -75,7 +75,7 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
 
 type Of = fn(&mut SchemaGenerator) -> Schema;
 
-/// All of it.
+/// The schema of all commands.
 fn schema() -> Value {
     let documents: [(&str, Of); 34] = [
         ("bench demo", of::<bench::DemoReport<'static>>),

@@ -80,7 +80,7 @@ pub(super) async fn run(args: TopArgs, out: Output) -> Result<(), Failure> {
 struct Answers {
     before: Option<Sample>,
     now: Option<Sample>,
-    /// The newest, which is not shown while the view is paused.
+    /// The newest sample; not shown while the view is paused.
     newest: Option<Sample>,
     last: Instant,
 }

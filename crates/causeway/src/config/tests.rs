@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A directory of this test's own, removed at the end.
+/// A directory for one test, removed at the end.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -248,7 +248,7 @@ fn the_example_is_right() {
     assert!(others.is_empty(), "{others:?}");
     assert_eq!(config.server.listen.len(), 2);
 
-    // What is commented out is the default, and every key is there. The address lists are examples, not defaults.
+    // Keys that are commented out show their defaults, and every key is present. The address lists are examples.
     let all: String = example::EXAMPLE
         .lines()
         .map(|l| match l.strip_prefix("# ") {

@@ -5,7 +5,7 @@
 //! | `GET /v1/disks` | [`DiskStatus`] |
 //! | `GET /v1/disks/{disk}` | [`DiskDetail`] |
 //! | `POST /v1/disks/return` | [`ReturnRequest`] |
-//! | `POST /v1/disks/files` | [`NewFiles`]: files to be disks |
+//! | `POST /v1/disks/files` | [`NewFiles`]: creates files as disks |
 //! | `POST /v1/disks/qualify` | [`QualifyRequest`] → [`Qualified`] |
 //! | `GET, POST /v1/pools` | [`PoolStatus`], [`NewPool`] |
 //! | `POST /v1/pools/import` | [`ImportRequest`] |
@@ -16,7 +16,7 @@
 //! | `POST /v1/pools/{name}/clear` | [`ClearRequest`] |
 //! | `POST /v1/pools/{name}/disks`, `DELETE /v1/pools/{name}/disks/{disk}` | [`NewDisks`] |
 //! | `PATCH /v1/pools/{name}/disks/{disk}` | [`DiskChange`] |
-//! | `POST /v1/pools/{name}/disks/{disk}/replace` | [`NewDisks`]: one |
+//! | `POST /v1/pools/{name}/disks/{disk}/replace` | [`NewDisks`]: exactly one disk |
 //! | `POST /v1/disks/identify` | [`Identify`] |
 //! | `GET /v1/enclosures` | [`EnclosureStatus`] |
 //! | `GET, POST /v1/spaces` | [`SpaceStatus`], [`NewSpace`] |
@@ -28,7 +28,7 @@
 //! | `GET /v1/jobs` | [`JobStatus`] |
 //! | `POST /v1/jobs/{id}/{change}` | [`JobChange`] |
 //!
-//! A pool's or space's name may be its identity too; a space's may be written `pool/space`.
+//! In place of the name of a pool or space its identity is accepted too; a space can also be named `pool/space`.
 
 pub mod routes;
 mod rows;

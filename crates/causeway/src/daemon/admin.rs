@@ -31,7 +31,7 @@ pub enum AdminError {
         /// The problem.
         kind: ProblemKind,
     },
-    /// Its backend does not start.
+    /// The backend of the share does not start.
     #[error("the backend of share {name} cannot start: {source}")]
     Backend {
         /// The name.
@@ -39,16 +39,16 @@ pub enum AdminError {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The server refuses it.
+    /// The server refuses the share.
     #[error(transparent)]
     Share(#[from] ShareError),
-    /// The configuration file.
+    /// The configuration file cannot be read or written.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its pool.
+    /// The pool of the share is missing or unsuitable.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The users file.
+    /// The users file cannot be changed.
     #[error(transparent)]
     Users(#[from] UserFileError),
     /// The password is empty.
@@ -299,7 +299,7 @@ impl Daemon {
     /// Reads users and shares again.
     ///
     /// # Errors
-    /// A file has a problem: nothing has changed. Or a backend cannot start: the other changes were made.
+    /// A file has a problem: nothing was changed. Or a backend cannot start: the other changes were made.
     pub async fn reload(&self) -> Result<Changed, AdminError> {
         let _one = self.changing.lock().await;
         let path = self.config_path.clone();

@@ -14,7 +14,7 @@ use crate::config::{AclEntry, AclLevel, Backend, ShareSection};
 #[derive(Clone)]
 pub(super) struct Running {
     pub(super) section: ShareSection,
-    /// Not in the configuration file.
+    /// It is not in the configuration file.
     pub(super) temporary: bool,
     vfs: Arc<dyn Vfs>,
 }
@@ -45,8 +45,8 @@ impl Running {
         Ok(Running { section: section.clone(), temporary: false, vfs })
     }
 
-    /// The same backend under a changed configuration, or a new one if that is needed. The contents of a `ram` are
-    /// kept unless its size changes.
+    /// Applies a changed configuration: keeps the backend, or starts a new one if that is necessary. The contents of a
+    /// `ram` share are kept unless its size changes.
     pub(super) fn restart(
         &self,
         section: &ShareSection,

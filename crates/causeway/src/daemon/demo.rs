@@ -81,7 +81,7 @@ fn free_port(wanted: u16) -> u16 {
     if TcpListener::bind((Ipv4Addr::UNSPECIFIED, wanted)).is_ok() { wanted } else { 0 }
 }
 
-/// A password of unambiguous letters and digits; 20 of 32 are 100 bits.
+/// A password of unambiguous letters and digits: 20 characters from 32 have 100 bits.
 fn password(env: &Env) -> String {
     const LETTERS: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
     env.random::<20>().iter().map(|b| char::from(LETTERS[usize::from(b & 31)])).collect()

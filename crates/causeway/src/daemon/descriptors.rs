@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use smb_server::Limits;
 
-/// The part of the limit, one in so many, that opens leave to connections, disks of pools, rings and files of the
-/// server, and to their own second descriptors: for I/O past the cache, which is buffered without one, and for the data
-/// of a stream.
+/// One in this many descriptors is reserved: for connections, disks of pools, rings and files of the server, and for
+/// second descriptors of opens (for unbuffered I/O, which is buffered without one, and for the data of a stream).
 const RESERVE_PART: u64 = 4;
-/// That reserve is at least this, or half of the limit.
+/// The minimum of that reserve; at most half of the limit.
 const RESERVE_MIN: u64 = 256;
-/// The part of the opens, one in so many, that one user leaves to others.
+/// One in this many opens is not available to a single user, but left to other users.
 const OTHERS_PART: usize = 4;
 /// The time between two messages about failures to accept.
 const LOGGED: Duration = Duration::from_secs(10);
@@ -52,7 +51,7 @@ pub(crate) struct FailedAccepts {
 }
 
 impl FailedAccepts {
-    /// Counts one; returns the number since the last message if another message is due.
+    /// Counts a failure. If another message is due, returns the number of failures since the last one.
     pub(crate) fn add(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
         if self.logged.is_some_and(|last| now < last + LOGGED) {

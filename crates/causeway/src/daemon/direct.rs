@@ -13,16 +13,16 @@ use super::worker::Context;
 /// Why a connection failed.
 #[derive(Debug, Error)]
 enum DirectError {
-    /// It took too long, or the server stops.
+    /// The set-up took too long, or the server is stopping.
     #[error(transparent)]
     Ended(SetupEnded),
-    /// Its TCP connection ended.
+    /// The TCP connection ended.
     #[error("transport: {0}")]
     Transport(#[from] std::io::Error),
-    /// In MPA.
+    /// The iWARP set-up (MPA) failed.
     #[error("iWARP: {0}")]
     Setup(#[from] SetupError),
-    /// In SMB Direct's own negotiation.
+    /// The negotiation of SMB Direct failed.
     #[error("SMB Direct: {0}")]
     Direct(#[from] SmbDirectError),
 }
@@ -58,8 +58,8 @@ async fn establish(stream: TcpStream, context: &Context) -> Result<(SmbDirect, S
     Ok((direct, local))
 }
 
-/// The RDMA Reads that a peer answers and starts at a time (IRD, ORD), as Linux's SMB Direct gives them in the private
-/// data of MPA revision 1, which has no field for them: two big-endian numbers.
+/// The number of concurrent RDMA Reads that a peer answers (IRD) and starts (ORD). Linux's SMB Direct sends them in the
+/// private data of MPA revision 1, which has no fields for them: two big-endian 32-bit numbers.
 fn depths(private_data: &[u8]) -> Option<(u32, u32)> {
     let (ird, ord) = private_data.split_at_checked(4)?;
     Some((u32::from_be_bytes(ird.try_into().ok()?), u32::from_be_bytes(ord.try_into().ok()?)))

@@ -37,12 +37,12 @@ pub struct Events {
 
 #[derive(Default)]
 struct Ring {
-    /// The number of the newest, or 0.
+    /// The number of the newest event; 0 if there is none.
     newest: u64,
     events: VecDeque<Event>,
-    /// To the thread that writes the file.
+    /// The queue of the thread that writes the file.
     to_file: Option<SyncSender<Event>>,
-    /// The thread is too slow; this was logged.
+    /// The queue is full, because the thread is too slow; this was logged.
     is_behind: bool,
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn ip(address: &nix::sys::socket::SockaddrStorage) -> Option<IpAddr> 
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(Ipv6Addr::from(a.ip().octets()))))
 }
 
-/// Bits per second, as the driver reports it in Mbit/s; -1 or an error where it does not know.
+/// The speed in bits per second. The driver reports it in Mbit/s; -1 or an error means that it is unknown.
 fn speed(interface: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/speed")).unwrap_or_default();
     speed_of(&text)

@@ -68,7 +68,7 @@ fn bind(transport: Transport, address: SocketAddr) -> io::Result<Bound> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => {
             let socket = TcpSocket::new_v6()?;
-            // So that [::] and 0.0.0.0 can both be listed.
+            // Allows both [::] and 0.0.0.0 in the configuration.
             rustix::net::sockopt::set_ipv6_v6only(&socket, true)?;
             socket
         }
@@ -92,7 +92,7 @@ impl Bound {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Here and not in a worker: a refused connection must not cost the served ones anything.
+                    // Refused here and not in a worker, so that a refused connection does not slow down others.
                     let Some(admitted) = daemon.server.admit(peer) else { continue };
                     match stream.into_std() {
                         Ok(stream) => {

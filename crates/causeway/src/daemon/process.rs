@@ -11,7 +11,7 @@ pub(super) fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Both sets.
+/// The sets for the process and for its payload memory.
 pub(super) fn levels(memory: Usage) -> [SetSnapshot; 2] {
     let level = |instance: &str, values| Level { instance: instance.to_owned(), labels: Vec::new(), values };
     // proc_pid_statm(5): pages in all, pages resident.

@@ -73,8 +73,8 @@ enum Request {
 
 impl Storage {
     /// Starts the thread. Requests wait until the search for pools is complete. Attachments are stored in the directory
-    /// `state`; `machine` identifies this machine if the system has no machine id. Virtual disks are served on
-    /// `workers`, each by one of them, which end later than this.
+    /// `state`; `machine` identifies this machine if the system has no machine id. Each virtual disk is served by one
+    /// of the `workers`, which must outlive this.
     pub(super) fn start(
         section: &StorageSection,
         arena: &Arena,
@@ -133,8 +133,8 @@ impl Storage {
         let _ = self.ask(|_| async { Ok(()) }).await;
     }
 
-    /// Begins to end the clients of spaces concurrently with the other clients, so that their times to stop
-    /// do not add up.
+    /// Starts to disconnect the clients of spaces concurrently with the other clients, so that the times do not add
+    /// up.
     pub(super) async fn begin_to_end(&self) {
         let begin = |pools: Arc<Pools>| async move {
             pools.begin_to_end();

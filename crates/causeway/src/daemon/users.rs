@@ -1,7 +1,7 @@
 //! The server's view of the users file: changes by other processes apply from the next log-on.
 //!
 //! An account is mapped to the machine's user of the same name, if there is one ([`machine`]), and a local group to the
-//! machine's group of the same name: files of that user and group are the account's and the group's.
+//! machine's group of the same name: the account owns the files of that user, and the local group those of that group.
 
 mod machine;
 

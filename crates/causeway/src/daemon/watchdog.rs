@@ -43,7 +43,7 @@ impl Pulse {
         })
     }
 
-    /// Beats while it is polled. Runs on the worker.
+    /// Beats while the worker polls this future.
     pub(super) async fn beat(self: Arc<Self>) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u64, Ordering::Relaxed);
         loop {
@@ -52,7 +52,7 @@ impl Pulse {
         }
     }
 
-    /// How often it stalled, and the longest time in milliseconds.
+    /// The number of stalls, and the longest one in milliseconds.
     pub(super) fn stalls(&self) -> (u64, u64) {
         (self.stalls.load(Ordering::Relaxed), self.longest_us.load(Ordering::Relaxed) / 1000)
     }
@@ -72,7 +72,7 @@ impl Pulse {
     }
 }
 
-/// How long a worker has not run, if that is a stall.
+/// How long a worker has been blocked; `None` if that is no stall.
 fn late(last_us: u64, now_us: u64) -> Option<Duration> {
     let since = Duration::from_micros(now_us.saturating_sub(last_us));
     (last_us != 0 && since > BEAT + STALL).then(|| since - BEAT)
@@ -107,7 +107,7 @@ impl Drop for Watchdog {
 struct Stall {
     /// The last beat before it.
     from_us: u64,
-    /// How long the thread had waited for a processor by then.
+    /// How long the thread had waited for a processor when the stall was logged.
     waited: Duration,
 }
 
@@ -142,8 +142,8 @@ fn watch(pulses: &[Arc<Pulse>], stop: &AtomicBool) {
     }
 }
 
-/// How long a thread was ready but had no processor, since it began (the second number of its schedstat). A stall that
-/// is mostly this is caused by the load of the machine.
+/// How long a thread was runnable without a processor since its start (the second number of its schedstat). If a stall
+/// consists mostly of this time, its cause is the load of the machine.
 fn waited(thread: u64) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
     Duration::from_nanos(stat.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0))

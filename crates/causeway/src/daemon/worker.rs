@@ -56,7 +56,7 @@ pub(super) struct Context {
 }
 
 impl Workers {
-    /// Starts them.
+    /// Starts the workers.
     pub(super) fn start(section: &ServerSection, arena: &Arena, env: &Env) -> io::Result<Workers> {
         let count = match section.workers {
             0 => thread::available_parallelism().map_or(1, usize::from),
@@ -114,17 +114,17 @@ impl Workers {
         }
     }
 
-    /// For tasks that are not those of a connection.
+    /// The runtimes of the workers, for tasks other than connections.
     pub(super) fn runtimes(&self) -> Vec<Handle> {
         self.workers.iter().map(|w| w.runtime.clone()).collect()
     }
 
-    /// For the watchdog.
+    /// The pulses of the workers, for the watchdog.
     pub(super) fn pulses(&self) -> Vec<Arc<Pulse>> {
         self.workers.iter().map(|w| Arc::clone(&w.pulse)).collect()
     }
 
-    /// For the status.
+    /// The workers in the form of the server's status.
     pub(super) fn describe(&self) -> Vec<types::Worker> {
         let describe = |w: &Worker| {
             let (stalls, longest_stall_ms) = w.pulse.stalls();
@@ -137,7 +137,7 @@ impl Workers {
 async fn take(mut receiver: mpsc::Receiver<Incoming>, context: Context) {
     while let Some(incoming) = receiver.recv().await {
         let context = context.clone();
-        // Counted until the task ends, however it ends.
+        // The connection is counted until its task ends, even if the task panics.
         let counted = Counted(Arc::clone(&context.connections));
         tokio::spawn(async move {
             let _counted = counted;

@@ -1,4 +1,4 @@
-//! Listings as text: all columns where there is room for them, otherwise the most important ones.
+//! Listings as text: all columns if the terminal is wide enough, otherwise the most important ones.
 
 use std::io::IsTerminal;
 
@@ -9,16 +9,16 @@ use unicode_width::UnicodeWidthStr;
 use super::{Row, has_colours, printable};
 use crate::failure::Failure;
 
-/// Between two columns.
+/// The space between two columns, in characters.
 const GAP: usize = 2;
-/// Cells of a column that wraps are not narrower than this, unless the columns of rank 0 have no room otherwise.
+/// The minimum width of a column that wraps; [`NARROWEST`] if the columns of rank 0 do not fit otherwise.
 const NARROW: usize = 16;
 const NARROWEST: usize = 10;
-/// For columns of this rank and higher no cell of less than this width is wrapped.
+/// Columns of this rank and higher are shown only if their cells of up to [`LONG`] characters need not wrap.
 const MINOR: u8 = 3;
 const LONG: usize = 40;
 
-/// Facts that are states.
+/// The facts that are shown as states, with a colour.
 const STATES: [&str; 2] = ["OperationalStatus", "HealthStatus"];
 
 /// A column of a listing.
@@ -37,17 +37,17 @@ impl Column {
         Column { name, right: false, wraps: false, state: false, rank: 0 }
     }
 
-    /// Of numbers, aligned to the right.
+    /// A column of numbers, aligned to the right.
     pub const fn right(name: &'static str) -> Column {
         Column { right: true, ..Column::new(name) }
     }
 
-    /// Of texts that may be long and continue on another line.
+    /// A column of long texts, whose cells may wrap.
     pub const fn wraps(self) -> Column {
         Column { wraps: true, ..self }
     }
 
-    /// Of states, which have a colour.
+    /// A column of states, which have a colour.
     pub const fn state(self) -> Column {
         Column { state: true, ..self }
     }
@@ -87,13 +87,13 @@ pub struct Rendered {
     pub left_out: usize,
 }
 
-/// A listing as text, as wide as the terminal; not limited elsewhere.
+/// A listing as text, limited to the width of the terminal if there is one.
 pub fn table<T: Row>(rows: &[T]) -> String {
     let all: Vec<usize> = (0..T::COLUMNS.len()).collect();
     render(rows, &all, terminal_width()).text
 }
 
-/// As [`table`], with the requested columns.
+/// [`table`] with the requested columns.
 ///
 /// # Errors
 /// [`Failure::NoColumn`].
@@ -143,7 +143,7 @@ fn render<T: Row>(rows: &[T], columns: &[usize], width: Option<usize>) -> Render
     Rendered { text: lines_of(&table), left_out }
 }
 
-/// `Name : value` in lines; values that are too long continue below their beginning.
+/// Facts as lines `Name : value`; a long value wraps, and its next lines are aligned with its start.
 pub(super) fn facts(lines: &[(&str, String)], limit: Option<usize>) -> String {
     let names = lines.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
     let longest = lines.iter().map(|(_, value)| value.width()).max().unwrap_or(0);
@@ -169,7 +169,7 @@ fn cell(text: &str, is_state: bool) -> Cell {
     }
 }
 
-/// A table without borders, and with colours where they are wanted.
+/// A table without borders, with colours if the output has them.
 fn empty() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -193,7 +193,7 @@ fn plan(columns: &[Column], cells: &[Vec<String>], limit: Option<usize>) -> Vec<
     let total =
         |shown: &[(usize, usize)]| shown.iter().map(|(_, w)| w + GAP).sum::<usize>().saturating_sub(GAP);
     let Some(limit) = limit.filter(|limit| total(&all) > *limit) else { return all };
-    // Narrower: headings on several lines, cells on several lines, and columns left out.
+    // The table is too wide: headings and cells wrap, and columns are omitted.
     let heading = |i: usize| fold(columns[i].name, contents[i]).iter().map(String::len).max().unwrap_or(0);
     let least =
         |i: usize| if columns[i].wraps { contents[i].min(NARROW) } else { contents[i] }.max(heading(i));

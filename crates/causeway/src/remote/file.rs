@@ -17,7 +17,7 @@ use crate::transfer::checkpoint::Version;
 pub struct RemoteFile {
     file: File,
     place: String,
-    /// Whether it was made one with holes.
+    /// Whether this client made it a sparse file.
     sparse: Cell<bool>,
 }
 
@@ -26,7 +26,7 @@ impl RemoteFile {
         RemoteFile { file, place, sparse: Cell::new(false) }
     }
 
-    /// In bytes, when it was opened.
+    /// The size when it was opened, in bytes.
     pub fn size(&self) -> u64 {
         self.file.opened().size
     }
@@ -116,7 +116,7 @@ impl RemoteFile {
         }
     }
 
-    /// Makes what was written durable.
+    /// Makes the written data durable.
     ///
     /// # Errors
     /// See [`Failure`].

@@ -12,7 +12,7 @@ pub(super) fn is_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-/// Owner, group, and the entries of the list; `None` for the last: no list, which allows everything.
+/// Owner, group, and the entries of the access control list. Without a list (`None`) all access is allowed.
 type Parts<'a> = (&'a [u8], &'a [u8], Option<Vec<Vec<u8>>>);
 
 fn parts(descriptor: &[u8]) -> Option<Parts<'_>> {

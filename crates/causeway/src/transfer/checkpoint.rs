@@ -53,7 +53,7 @@ pub struct Summer {
 }
 
 impl Checkpoint {
-    /// Reads a state; none if it belongs to another source or is invalid.
+    /// Reads a state; `None` if it belongs to another source or is invalid.
     pub fn parse(text: &[u8], source: &Version) -> Option<Checkpoint> {
         let c: Checkpoint = serde_json::from_slice(text).ok()?;
         let fits = c.block == BLOCK && c.sums.len() as u64 <= source.size / BLOCK;
@@ -86,7 +86,7 @@ impl Checkpoint {
     }
 }
 
-/// The CRC32C of a range of a file; none where the file ends before.
+/// The CRC32C of a range of a file; `None` if the file ends before the end of the range.
 fn sum_of(file: &File, at: u64, length: u64, buf: &mut [u8]) -> io::Result<Option<u32>> {
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
     let mut done = 0;
@@ -109,7 +109,7 @@ impl Summer {
         Summer { checkpoint, digest: Digest::new(CrcAlgorithm::Crc32Iscsi), filled: 0 }
     }
 
-    /// From the beginning.
+    /// Starts at the beginning of a copy.
     pub fn start(source: Version) -> Summer {
         Summer::new(Checkpoint { source, block: BLOCK, sums: Vec::new() })
     }
@@ -134,7 +134,7 @@ impl Summer {
         completed
     }
 
-    /// The same for a hole of `length` bytes, which reads as zeros.
+    /// [`Summer::add`] for a hole of `length` bytes, which reads as zeros.
     pub fn add_zeros(&mut self, mut length: u64) -> bool {
         const ZEROS: &[u8] = &[0; 64 << 10];
         let mut completed = false;
@@ -174,17 +174,17 @@ fn zero_block() -> u32 {
 pub struct Sum(Digest);
 
 impl Sum {
-    /// Of nothing yet.
+    /// The checksum of no bytes.
     pub fn new() -> Sum {
         Sum(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 
-    /// The next bytes.
+    /// Adds the next bytes.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// Of all of them.
+    /// The checksum of all added bytes.
     pub fn value(&self) -> u32 {
         self.0.finalize() as u32
     }
@@ -211,7 +211,7 @@ mod tests {
         let all: Vec<u8> = (0..2 * BLOCK + 9).map(byte).collect();
         std::fs::write(&path, &all).expect("written");
         let mut summer = Summer::start(version());
-        // Odd pieces, one of them across two blocks' border.
+        // Pieces of unequal sizes, one of them across the border of two blocks.
         let completed: Vec<bool> = all.chunks(BLOCK as usize / 3 + 1).map(|c| summer.add(c)).collect();
         assert_eq!(completed.iter().filter(|c| **c).count(), 2);
         let state = summer.checkpoint().clone();
@@ -230,7 +230,7 @@ mod tests {
         open().set_len(BLOCK - 1).expect("cut");
         assert_eq!(verified(&open()), 0);
 
-        // Going on from the middle gives the same sums as going through.
+        // Continuing from a checkpoint gives the same checksums as an uninterrupted copy.
         let mut rest = Summer::new(Checkpoint { sums: state.sums[..1].to_vec(), ..state.clone() });
         rest.add(&all[BLOCK as usize..]);
         assert_eq!(rest.checkpoint(), &state);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(Checkpoint::parse(&text, &Version { changed: 8, ..version() }), None);
         assert_eq!(Checkpoint::parse(&text, &Version { size: BLOCK, ..version() }), None);
         assert_eq!(Checkpoint::parse(b"{", &version()), None);
-        // More blocks than the source has.
+        // The state has more blocks than the source.
         let long = Checkpoint { sums: vec![0; 4], ..state }.to_text();
         assert_eq!(Checkpoint::parse(&long, &version()), None);
     }

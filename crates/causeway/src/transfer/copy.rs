@@ -23,11 +23,11 @@ pub const DEPTH: usize = 16;
 /// Files of a tree that are copied concurrently: small files mostly wait for responses.
 pub const FILES: usize = 8;
 
-/// The state of a resumable copy to this machine: its sums, and their storage.
+/// The state of a resumable copy to this machine: its checksums, and the function that stores them.
 pub struct Resumable<'a> {
-    /// The sums.
+    /// The checksums.
     pub summer: Summer,
-    /// Writes them down.
+    /// Stores the checksums.
     pub keep: &'a dyn Fn(&Summer) -> io::Result<()>,
 }
 
@@ -35,7 +35,7 @@ pub struct Resumable<'a> {
 /// checksums are stored after each block, when the data before them is durable.
 ///
 /// # Errors
-/// Either side's.
+/// Errors of the server or of the local file.
 pub async fn down(
     file: &RemoteFile,
     local: &File,
@@ -98,7 +98,7 @@ pub async fn read_all(
 /// second file.
 ///
 /// # Errors
-/// Either side's.
+/// Errors of the server or of the local file.
 pub async fn up(
     local: &File,
     path: &Path,
@@ -154,7 +154,8 @@ pub async fn up(
     Ok(())
 }
 
-/// Parts of a file of a server in pieces with their offsets, in order; several are requested at a time.
+/// Reads these parts of a file of a server in pieces, with their offsets, in order. Several pieces are requested
+/// concurrently.
 fn pieces<'a>(
     file: &'a RemoteFile,
     parts: impl Stream<Item = Result<Range<u64>, Failure>> + 'a,

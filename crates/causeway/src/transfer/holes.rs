@@ -10,8 +10,8 @@ use rustix::io::Errno;
 /// Holes shorter than this are copied as data, in bytes; NTFS has no shorter holes.
 const SMALLEST: u64 = 64 << 10;
 
-/// The parts of `range` with data in them, in order and disjoint; on a file system that reports no holes, the
-/// whole range. Moves the file's position. An error if the file ends inside of the range.
+/// The parts of `range` with data, in order and disjoint; the whole range if the file system reports no holes. Moves
+/// the file's position. Returns an error if the file ends within the range.
 pub fn data(file: &File, range: Range<u64>) -> impl Iterator<Item = io::Result<Range<u64>>> + '_ {
     let (mut at, end) = (range.start, range.end);
     std::iter::from_fn(move || {
@@ -24,7 +24,7 @@ pub fn data(file: &File, range: Range<u64>) -> impl Iterator<Item = io::Result<R
     })
 }
 
-/// The first part in a range that is not empty.
+/// The first part with data in a range.
 fn next(file: &File, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
     let found = match seek(file, SeekFrom::Data(at)) {
         Ok(found) => found,
@@ -75,13 +75,13 @@ mod tests {
         for at in [MIB, MIB + 8192, 3 * MIB] {
             file.write_all_at(&[1; 4096], at).expect("written");
         }
-        // Two pages with one between them are one part.
+        // Two written pages with one unwritten page between them are one part.
         let parts = [MIB..MIB + 12_288, 3 * MIB..3 * MIB + 4096];
         assert_eq!(found(&file, 0..4 * MIB), parts);
         assert_eq!(found(&file, 2 * MIB..4 * MIB), parts[1..]);
         assert_eq!(found(&file, MIB + 1..MIB + 7).first(), Some(&(MIB + 1..MIB + 7)));
         assert!(found(&file, 7..7).is_empty());
-        // It became shorter meanwhile.
+        // The file became shorter meanwhile.
         file.set_len(2 * MIB).expect("cut");
         let last = data(&file, 0..4 * MIB).last().expect("something").expect_err("the end");
         assert_eq!(last.kind(), io::ErrorKind::UnexpectedEof);

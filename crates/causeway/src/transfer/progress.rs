@@ -79,7 +79,7 @@ impl Progress {
         self.bar.inc_length(bytes);
     }
 
-    /// The next file.
+    /// Starts the next file.
     pub fn file(&self, name: &str) {
         self.files.update(|n| n + 1);
         self.bar.set_message(crate::output::printable(name));

@@ -27,7 +27,7 @@ impl Gets {
     /// The last argument is the target unless it is a place on a server; then it is the current directory.
     ///
     /// # Errors
-    /// Something that is no place, or several sources for a target that is no directory.
+    /// A source is no place on a server, or there are several sources and the target is no directory.
     pub fn parse(arguments: &[String]) -> Result<Gets, Failure> {
         let (sources, target) = match arguments.split_last() {
             Some((last, rest)) if !rest.is_empty() && !Location::is_remote(last) => {
@@ -63,7 +63,7 @@ impl Puts {
     /// The last argument is the target.
     ///
     /// # Errors
-    /// A target that is no place.
+    /// The target is no place on a server.
     pub fn parse(arguments: &[String]) -> Result<Puts, Failure> {
         let Some((target, sources)) = arguments.split_last().filter(|(_, s)| !s.is_empty()) else {
             return Err(Failure::Usage(
@@ -84,7 +84,7 @@ impl Puts {
     /// The destination of a source: in the target if that is a directory, else the target itself.
     ///
     /// # Errors
-    /// When the source has no name (`/`), or one that no share takes.
+    /// The source has no name (`/`), or a name that is invalid on a share.
     pub fn destination(&self, source: &Path, target_is_directory: bool) -> Result<Location, Failure> {
         if !target_is_directory {
             return Ok(self.target.clone());

@@ -1,4 +1,4 @@
-//! `causeway bench` as people meet it: the words, the reports, files of a server over each transport.
+//! `causeway bench` as users run it: the command line, the reports, and files of a server over each transport.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -76,7 +76,7 @@ fn a_file_of_a_server_over_each_transport() {
     assert!(error.contains("none"), "{error}");
 }
 
-/// `causeway bench listen` on two free ports, and where; it ends with this.
+/// `causeway bench listen` on two free ports, and their addresses; dropping this stops it.
 struct Listener(Child, Vec<String>);
 
 impl Drop for Listener {

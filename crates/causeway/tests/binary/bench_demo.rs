@@ -33,11 +33,11 @@ fn count(row: &Value, what: &str) -> u64 {
     counted[what].as_u64().unwrap_or_else(|| panic!("no {what}: {row}"))
 }
 
-/// What an I/O of a row takes: by RDMA a registration, and in every case a Send; whatever the server did not invalidate
-/// is invalidated by the client.
+/// Checks the work requests of a row: each I/O by RDMA needs a registration, and every I/O at least one Send. The
+/// client invalidates the registrations that the server did not invalidate.
 fn arithmetic_holds(row: &Value) {
     let id = row["id"].as_str().expect("text");
-    let by_rdma = u64::from(!matches!(id, "S3-18" | "S3-19")); // 1 KiB goes in messages
+    let by_rdma = u64::from(!matches!(id, "S3-18" | "S3-19")); // I/O of 1 KiB is sent in messages
     let ios = row["work_requests"]["ios"].as_u64().expect("a number");
     assert!(ios >= row["ios"].as_u64().expect("a number"));
     let local = row["transport"] == "rdma-local-invalidate";
@@ -47,7 +47,7 @@ fn arithmetic_holds(row: &Value) {
     let total = count(row, "register") + count(row, "send") + count(row, "local_invalidate");
     let shown = row["work_requests"]["total"].as_f64().expect("a number");
     assert!((shown - total as f64 / ios as f64).abs() < 1e-9, "{row}");
-    // One message for each request; the rest grants credits.
+    // Each request is one message; the other messages grant credits.
     assert!(count(row, "send") >= ios, "{row}");
 }
 
@@ -77,12 +77,12 @@ fn all_rows_are_there_and_their_work_requests_add_up() {
         }
         assert!(row["server_cpu_us"].is_number() && row["errors"] == 0, "{row}");
         if row["id"].as_str().is_some_and(|id| id.ends_with("-pool")) {
-            // A mirror reads one copy: client, server, pool and disk each cost a part.
+            // A mirror reads one copy: the pool and its disks each take a part of the time.
             for what in ["mean_ms", "disk_reads", "disk_mean_ms"] {
                 assert!(row["pool"][what].as_f64() > Some(0.0), "{what}: {row}");
             }
-            // The two are not measured from the same instant to the same instant, so a slow read at an edge is in one
-            // of them only, and a tenth of a second has few reads.
+            // The two measurements do not start and end at the same moment, so a slow read at an edge is in only one of
+            // them; and a tenth of a second has few reads.
             let twice = row["mean_ms"].as_f64().map(|ms| 2.0 * ms);
             assert!(row["pool"]["mean_ms"].as_f64() < twice, "{row}");
         } else {
@@ -150,7 +150,7 @@ fn files_without_room_are_refused_before_one_is_written() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(place.json(&["ls", &place.url("ram/")]), Value::Array(Vec::new()));
-    // 256 files of 128 GiB.
+    // 256 files of 1 PiB do not fit on any disk.
     let dir = Scratch::new("demo-room");
     let parent = dir.path("");
     let size = (1u64 << 30).to_string();
@@ -191,7 +191,7 @@ fn a_server_that_was_named_keeps_nothing() {
     assert_eq!(place.json(&["ls", &place.url("ram/")]), Value::Array(Vec::new()));
 }
 
-/// A demonstration that takes longer than any test, and its server's process.
+/// A demonstration that runs longer than any test, and the process id of its server.
 fn long_demo(dir: &Scratch) -> (Child, Pid) {
     let parent = dir.path("");
     let demo =
@@ -229,7 +229,7 @@ fn one_signal_ends_it_in_order() {
     assert_eq!(places(&dir), [""; 0]);
 }
 
-/// With a server that answers nothing and hears no signal, so that the first one ends nothing.
+/// The server is stopped (SIGSTOP): it neither answers nor handles signals, so the first signal cannot end the run.
 #[test]
 fn a_second_signal_leaves_nothing_behind() {
     for second in [Signal::INT, Signal::TERM, Signal::HUP] {

@@ -1,4 +1,4 @@
-//! The binary as people meet it: exit codes, messages with cures, and a server's life from `ready` to its drain.
+//! The binary as users run it: exit codes, messages with cures, and a server from `ready` to its drain.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ fn config_check_says_everything() {
         (1, &6.into(), &"error".into())
     );
 
-    // A server does not start with it and says the same.
+    // A server with this configuration does not start, and reports the same problems.
     let serve = causeway(&["serve", "--config", &file], "");
     assert_eq!(serve.code, 1);
     assert!(serve.err.contains("did you mean listen?"), "{serve:?}");
@@ -71,7 +71,7 @@ fn the_example_passes_its_own_check() {
     fs::write(&file, example.out.replace("/srv/files", &share)).expect("written");
     let run = causeway(&["config", "check", "--config", &file], "");
     assert_eq!(run.code, 0, "{run:?}");
-    // What is in effect, defaults included.
+    // The effective values, including defaults.
     assert!(
         run.out.contains("drain_seconds : 10") && run.out.contains("listen        : 0.0.0.0:445, [::]:445"),
         "{run:?}"
@@ -103,14 +103,15 @@ fn setup_makes_what_a_server_needs() {
     assert!(check.code == 0 && check.out.contains("STORE") && check.out.contains("team files"), "{check:?}");
     let users = causeway(&["user", "list", "--json", "--users", &dir.path("etc/users.toml")], "");
     assert!(users.out.contains("\"ann\""), "{users:?}");
-    // A configuration with shares is not replaced; one without is, and kept.
+    // A configuration with shares is not replaced. One without shares is replaced, and kept under another name.
     let again = setup(&file, &all);
     assert!(again.code == 1 && again.err.contains("nothing was changed"), "{again:?}");
     let empty = dir.path("etc/d.toml");
     assert_eq!(setup(&empty, &[]).code, 0);
     let later = setup(&empty, &["--path", &share, "--json"]);
     assert!(later.code == 0 && later.out.contains("before-setup"), "{later:?}");
-    // A server with pools only is set up, too; a user that exists is no obstacle; nothing was made for a wrong name.
+    // A configuration with pools only is not replaced either. An existing user is accepted. An invalid share name
+    // creates no directory.
     let pools = dir.path("etc/pools.toml");
     fs::write(&pools, "[storage]\ndevices = [\"/dev/x\"]\n").expect("written");
     assert!(setup(&pools, &[]).err.contains("nothing was changed"));
@@ -142,7 +143,7 @@ fn without_a_server_the_cure_is_named() {
     }
     let users = causeway(&["user", "list", "--control", &control], "");
     assert!(users.err.contains("--users FILE"), "{users:?}");
-    // What answers there is something else.
+    // Another program answers on the socket.
     let run = answered(&control, b"220 mail.example ESMTP\r\n", &["status"]);
     assert!(run.code == 1 && run.err.contains("is not a causeway server"), "{run:?}");
 }
@@ -192,7 +193,7 @@ fn users_without_a_server() {
     assert!(again.code == 1 && again.err.contains("exists: choose another name"), "{again:?}");
     let empty = user(&["add", "bob", "--password-stdin"], "\n");
     assert!(empty.code == 1 && empty.err.contains("the password is empty"), "{empty:?}");
-    // Without a terminal the cure is one that works: a new password never comes from the environment.
+    // Without a terminal the cure does not suggest the environment: a new password is never read from there.
     let alone = Command::new("setsid")
         .args(["--wait", env!("CARGO_BIN_EXE_causeway"), "user", "add", "carol", "--users", &file])
         .env("CAUSEWAY_PASSWORD", "secret")
@@ -237,7 +238,7 @@ fn a_taken_port_is_an_error_with_a_cure() {
     assert!(!std::path::Path::new(&dir.path("control.sock")).exists());
 }
 
-/// The control socket of a process that was killed takes connections until the system has ended it.
+/// The control socket of a killed process accepts connections until the system has ended the process.
 #[test]
 fn a_server_starts_when_the_one_before_has_hung_up() {
     let dir = Scratch::new("before");
@@ -274,7 +275,7 @@ fn a_server_from_ready_to_drained() {
     assert_eq!(status["listeners"].as_array().map(Vec::len), Some(2));
     assert_eq!(status["pid"], server.pid());
 
-    // Shares come and go, in the file too, whose comments stay.
+    // Shares are added and removed, in the file too; its comments are preserved.
     assert_eq!(
         server.ask(&["share", "add", "mem", "--backend", "ram", "--size", "8MiB", "--read-only"]).code,
         0
@@ -289,13 +290,13 @@ fn a_server_from_ready_to_drained() {
     assert!(bad.code == 1 && bad.err.contains("/nonexistent/x does not exist: create it"), "{bad:?}");
     assert_eq!(names(&server.ask(&["share", "list", "--json"]).out), ["gone", "mem", "one"]);
 
-    // Users: through the server, and beside it.
+    // Users are changed through the server, and directly in the file.
     assert_eq!(server.ask_with(&["user", "add", "alice", "--password-stdin"], "secret\n").code, 0);
     let users = dir.path("users.toml");
     assert_eq!(causeway(&["user", "add", "bob", "--password-stdin", "--users", &users], "secret\n").code, 0);
     assert_eq!(names(&server.ask(&["user", "list", "--json"]).out), ["alice", "bob"]);
 
-    // The file changes and is read again; what is temporary stays.
+    // The changed file is read again; temporary shares stay.
     fs::write(&file, text.replace("[[share]]\nname = \"one\"", "[[share]]\nname = \"uno\""))
         .expect("written");
     let reload = server.ask(&["reload"]);

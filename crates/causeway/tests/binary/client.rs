@@ -24,7 +24,7 @@ fn lay(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("ours");
 }
 
-/// As `--resume` defines it, in bytes.
+/// The bytes of a block of `--resume`.
 const BLOCK: usize = 64 << 20;
 
 impl Place {
@@ -32,7 +32,7 @@ impl Place {
         let dir = Scratch::new(name);
         let files = dir.path("files");
         fs::create_dir(&files).expect("made");
-        // Its users are none of this system, so what everybody may do counts.
+        // The share's users do not exist on this machine, so they have the rights of others.
         fs::set_permissions(&files, fs::Permissions::from_mode(0o777)).expect("ours");
         let shares = format!(
             "[[share]]\nname = \"files\"\npath = {:?}\n[[share]]\nname = \"ram\"\nbackend = \"ram\"\n\
@@ -82,19 +82,19 @@ impl Place {
         self.run_as(PASSWORD, arguments)
     }
 
-    /// Runs what must succeed.
+    /// Runs a command that must succeed; returns its output.
     fn done(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments);
         assert_eq!(run.code, 0, "{arguments:?}: {run:?}");
         run.out
     }
 
-    /// Runs what must succeed and prints JSON.
+    /// Runs a command with `--json` that must succeed; returns the document.
     pub fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).expect("JSON")
     }
 
-    /// Runs what must fail; what it said.
+    /// Runs a command that must fail; returns its error message.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let run = self.run(arguments);
         assert_eq!(run.code, 1, "{arguments:?}: {run:?}");
@@ -102,7 +102,7 @@ impl Place {
     }
 }
 
-/// Bytes without a pattern that a misplaced piece would repeat.
+/// Pseudo-random bytes, so that a misplaced piece is detected.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     let mut next = || {
@@ -144,7 +144,7 @@ fn files_there_and_back_over_each_transport() {
             }
         }
     }
-    // Shorter than what was there before; and for people the last line says how it went.
+    // The new file is shorter than the old one. Without --json the last line is a summary.
     fs::write(&source, b"short").expect("written");
     let put = p.run(&["put", &source, &p.url("files/tcp-4096"), "--transport", "tcp"]);
     assert!(put.err.starts_with("1 file, 5 bytes in ") && put.err.ends_with("MB/s, TCP\n"), "{put:?}");
@@ -167,7 +167,7 @@ fn trees_there_and_back() {
     assert_eq!(p.json(&["get", "-r", &p.url("ram/tree"), &p.dir.path("back")])["files"], 41);
     same(Path::new(&tree), Path::new(&p.dir.path("back")));
 
-    // Files that no share can hold are reported and skipped, and the others are copied.
+    // Files that a share cannot store are reported and skipped, and the others are copied.
     fs::write(format!("{tree}/a/colon:"), "x").expect("written");
     std::os::unix::fs::symlink("..", format!("{tree}/a/loop")).expect("linked");
     let put = p.run(&["put", "-r", &tree, &p.url("ram/again")]);
@@ -179,7 +179,7 @@ fn trees_there_and_back() {
     );
 
     assert!(p.fails(&["rm", &p.url("ram/tree")]).contains("pass -r"));
-    // 41 files in 4 directories; the other 39 in as many.
+    // The first tree has 41 files and 4 directories, the second 40 files and 4 directories.
     p.done(&["rm", &p.url("ram/again/a/0")]);
     assert_eq!(p.json(&["rm", "-r", &p.url("ram/tree"), &p.url("ram/again")])["removed"], 45 + 44);
     assert_eq!(p.json(&["ls", &p.url("ram/")]), serde_json::json!([]));
@@ -214,7 +214,7 @@ fn every_command_answers_in_json() {
     assert!(usage["do"].as_str().is_some_and(|cure| cure.starts_with("Usage: causeway mv")), "{usage}");
 }
 
-/// Both hold the same names and bytes.
+/// Asserts that both directories have the same names and contents.
 fn same(a: &Path, b: &Path) {
     let names = |dir: &Path| {
         let mut names: Vec<_> =
@@ -249,7 +249,7 @@ fn names_are_made_moved_listed_and_removed() {
     assert!(p.fails(&["mv", &p.url("files/taken"), &p.url("files/x/f")]).contains("--force"));
     p.done(&["mv", "--force", &p.url("files/taken"), &p.url("files/x/f")]);
     assert!(p.dir.path("files/x/f").parse::<std::path::PathBuf>().is_ok_and(|f| f.is_file()));
-    // UNC paths mean the same; directories come first.
+    // A UNC path works like a URL; directories are listed first.
     let unc = format!("//127.0.0.1:{}/files", p.tcp);
     let list = p.done(&["ls", &unc, "--user", "alice"]);
     let last: Vec<_> = list.lines().skip(2).map(|l| l.rsplit(' ').next().unwrap_or_default()).collect();
@@ -307,7 +307,7 @@ fn errors_name_place_and_cure() {
     let long = "x".repeat(300);
     let too_long = p.run(&["stat", &p.url(&format!("ram/{long}"))]);
     assert!(too_long.code == 2 && too_long.err.contains("255") && too_long.err.len() < 200, "{too_long:?}");
-    // Names of 255 characters fit a share and need not fit here.
+    // A share accepts names of 255 characters, which may be too long for this machine.
     let wide = "ä".repeat(200);
     p.done(&["put", &file, &p.url(&format!("ram/{wide}"))]);
     assert!(p.fails(&["get", &p.url(&format!("ram/{wide}")), &p.dir.path("")]).contains("255 bytes"));
@@ -321,10 +321,10 @@ fn errors_name_place_and_cure() {
         let run = p.run(usage);
         assert_eq!(run.code, 2, "{run:?}");
     }
-    // There is no prompt without a terminal; a pipe is enough.
+    // Without a terminal there is no prompt; --password-stdin reads from a pipe.
     let piped = causeway_with(&["ls", &p.url("files"), "--password-stdin"], &format!("{PASSWORD}\n"), &[]);
     assert_eq!(piped.code, 0, "{piped:?}");
-    // RDMA or nothing.
+    // --transport rdma does not fall back to TCP.
     let no_rdma = causeway_with(
         &["ls", &p.url("files"), "--transport", "rdma", "--rdma-port", "1"],
         "",
@@ -335,7 +335,7 @@ fn errors_name_place_and_cure() {
     assert!(p.fails(&["ls", &p.url("files")]).contains("no server listens on this port"));
 }
 
-/// What `--resume` keeps: of which source, and the sums of its blocks.
+/// A state of `--resume`: the version of the source, and the checksums of its blocks.
 fn state(size: u64, changed: i64, blocks: &[&[u8]]) -> String {
     let sums: Vec<u32> = blocks.iter().map(|b| checksum(CrcAlgorithm::Crc32Iscsi, b) as u32).collect();
     serde_json::json!({ "source": { "size": size, "changed": changed }, "block": BLOCK, "sums": sums })
@@ -426,7 +426,7 @@ fn copies_keep_the_time_of_last_change() {
     let tree = p.dir.path("tree");
     fs::create_dir_all(format!("{tree}/d")).expect("made");
     fs::write(format!("{tree}/d/f"), noise(3_000_000)).expect("written");
-    // 2001-09-09, and before 1970; the directory's is set after what is in it.
+    // 2001-09-09, and before 1970. The time of a directory is set after those of its contents.
     for (name, seconds) in [("d/f", 1_000_000_000), ("d", -1000), ("", 1_234_567_890)] {
         let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 123_456_700 };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
@@ -462,7 +462,7 @@ fn holes_stay_holes() {
     let (source, back) = (p.dir.path("source"), p.dir.path("back"));
     let data = noise(100_000);
     let size = 3 * BLOCK as u64 + 12_345;
-    // Data in the first block, across the border of the second and the third, and a hole at the end.
+    // There is data in the first block and across the border of the second and third block, and a hole at the end.
     let file = fs::File::create(&source).expect("made");
     for at in [1 << 20, 2 * BLOCK as u64 - 50_000] {
         file.write_all_at(&data, at).expect("written");
@@ -492,7 +492,7 @@ fn holes_stay_holes() {
         same(&p.dir.path("files/holes"));
         fs::remove_file(p.dir.path("files/holes")).expect("removed");
     }
-    // Nothing but a hole; and a hole where there was data before.
+    // A file that consists of a hole only replaces a file with data.
     fs::write(&back, noise(300_000)).expect("written");
     let hole = p.dir.path("hole");
     fs::File::create(&hole).and_then(|f| f.set_len(300_000)).expect("made");
@@ -502,7 +502,7 @@ fn holes_stay_holes() {
     assert!(fs::read(p.dir.path("files/hole")).expect("read") == [0; 300_000]);
     assert!(fs::read(&back).expect("read") == [0; 300_000]);
 
-    // A put that continues behind two blocks, the second of which is nearly all hole.
+    // A put that continues after two blocks, of which the second is mostly a hole.
     let meta = fs::metadata(&source).expect("there");
     let changed = meta.mtime() * 1_000_000_000 + meta.mtime_nsec();
     let state = state(size, changed, &[&original[..BLOCK], &original[BLOCK..2 * BLOCK]]);
@@ -511,7 +511,7 @@ fn holes_stay_holes() {
     let put = p.json(&["put", "--resume", &source, &p.url("files/holes")]);
     assert_eq!(put["resumed_bytes"], 2 * BLOCK, "{put}");
     assert!(fs::read(p.dir.path("files/holes")).expect("read") == original);
-    // And a get of it: the part ends where the hole at the end begins, and the state does not count that.
+    // A get of that file: the state has more blocks than the part, and only the blocks of the part count.
     fs::write(p.dir.path("back.part"), &original[..BLOCK]).expect("written");
     let meta = fs::metadata(p.dir.path("files/holes")).expect("there");
     let changed = (meta.mtime() + 11_644_473_600) * 10_000_000 + meta.mtime_nsec() / 100;

@@ -1,4 +1,4 @@
-//! The binary as people meet it.
+//! Tests of the binary as users run it.
 
 mod bench;
 mod bench_demo;

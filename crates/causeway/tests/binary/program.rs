@@ -13,12 +13,12 @@ pub struct Run {
     pub err: String,
 }
 
-/// Runs `causeway` to its end, with nothing of this machine's environment that it looks at.
+/// Runs `causeway` to its end, without the environment variables that it reads.
 pub fn causeway(arguments: &[&str], input: &str) -> Run {
     causeway_with(arguments, input, &[])
 }
 
-/// The same, with an environment.
+/// [`causeway`] with these environment variables.
 pub fn causeway_with(arguments: &[&str], input: &str, environment: &[(&str, &str)]) -> Run {
     let mut child = command()
         .args(arguments)
@@ -29,7 +29,7 @@ pub fn causeway_with(arguments: &[&str], input: &str, environment: &[(&str, &str
         .spawn()
         .expect("the binary starts");
     let mut stdin = child.stdin.take().expect("piped");
-    let _ = stdin.write_all(input.as_bytes()); // it may not want it
+    let _ = stdin.write_all(input.as_bytes()); // it may end without reading its input
     drop(stdin);
     let done = child.wait_with_output().expect("the binary ends");
     Run {
@@ -59,7 +59,7 @@ pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Child {
         .expect("the binary starts")
 }
 
-/// Asks again and again until there is an answer.
+/// Repeats `ask` until it returns a value.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     for _ in 0..2000 {
         if let Some(t) = ask() {
@@ -69,7 +69,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     panic!("never: {what}");
 }
 
-/// A directory of a test's own, removed at the end.
+/// A directory for one test, removed at the end.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -84,7 +84,7 @@ impl Scratch {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
     }
 
-    /// Writes a configuration whose files are all here; its path.
+    /// Writes a configuration with all files in this directory; returns its path.
     pub fn configuration(&self, server: &str, shares: &str) -> String {
         let file = self.path("causeway.toml");
         let (control, users) = (self.path("control.sock"), self.path("users.toml"));
@@ -106,7 +106,7 @@ impl Drop for Scratch {
 pub struct Server {
     child: Child,
     control: String,
-    /// What it said when it was ready.
+    /// The line that it printed when it was ready.
     pub ready: String,
 }
 
@@ -143,7 +143,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("it runs");
     }
 
-    /// SIGTERM; its exit code.
+    /// Sends SIGTERM; returns the exit code.
     pub fn stop(&mut self) -> i32 {
         self.signal(rustix::process::Signal::TERM);
         self.child.wait().expect("it ends").code().unwrap_or(-1)

@@ -1,5 +1,5 @@
-//! `causeway top` as people meet it: its numbers against the counters under load over both transports, and a terminal
-//! that is as it was when it leaves.
+//! `causeway top` as users run it: its values are compared with the counters under load over both transports, and it
+//! restores the terminal at its end.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::client::{PASSWORD, Place};
 use crate::program::{Scratch, Server, causeway, start, until};
 
-/// Passes what it hears on `socket` on to `server`; each answer's document is sent on.
+/// A proxy: forwards connections on `socket` to `server`, and sends the document of each response to the receiver.
 fn listen_in(socket: &str, server: String) -> Receiver<Value> {
     let listener = UnixListener::bind(socket).expect("bound");
     let (tell, told) = channel();
@@ -84,7 +84,7 @@ fn instance<'a>(snapshot: &'a Value, set: &str, name: &str) -> &'a Value {
     &instances.iter().find(|i| i["instance"] == name).expect("there is such an instance")["values"]
 }
 
-/// The metrics' growth between two snapshots, summed.
+/// The sum of the increases of these metrics between two snapshots.
 fn grown(snapshots: [&Value; 2], set: &str, name: &str, metrics: &[&str]) -> f64 {
     let [a, b] = snapshots.map(|s| instance(s, set, name));
     let of = |v: &Value, m: &str| v[m].as_u64().unwrap_or_else(|| panic!("there is {m}"));
@@ -100,7 +100,7 @@ fn is(row: &Value, key: &str, expected: f64) {
 fn one_frame_has_the_counters_numbers() {
     let place = Place::new("top");
     let _loads = [load(&place, "files", "tcp"), load(&place, "ram", "rdma")];
-    // Both work when a frame shows that they do.
+    // Waits until a frame shows load on both.
     let busy = |rows: &Value| {
         rows.as_array().is_some_and(|r| r.iter().filter(|r| r["iops"].as_f64() > Some(0.0)).count() == 2)
     };
@@ -179,7 +179,7 @@ fn one_frame_has_the_counters_numbers() {
     let frames = grown(snapshots, "RDMA Activity", "iwarp", &["inbound_frames"]);
     is(&view["rdma"][0], "inbound_frames_per_s", frames / seconds);
 
-    // The same as text, for people and pipes.
+    // The same frame as text.
     let text = causeway(&["top", "--once", "--interval", "0.2", "--control", &place.control()], "");
     assert_eq!((text.code, text.err.as_str()), (0, ""));
     assert!(text.out.contains(" free, ") && text.out.contains(" in use"), "credits: {}", text.out);
@@ -203,18 +203,18 @@ fn what_cannot_be_shown_is_said() {
     assert!(run.code == 2 && run.err.contains("0.1 to 3600"), "{run:?}");
 }
 
-/// How long nothing at all may be written.
+/// The longest time without any output.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
-/// How often something else may be, before what is waited for: a frame is at most a few pieces, ten times a second.
+/// The maximum number of reads before the expected output: a frame takes a few reads, and there are ten per second.
 const READS: usize = 3000;
 
-/// What is to be seen on a terminal: as much of one as `top` asks for, and nothing that it does not.
+/// The visible contents of a terminal. Supports only the escape sequences that `top` uses.
 struct Screen {
     lines: Vec<Vec<char>>,
     at: (usize, usize),
-    /// It shows the other screen, which programs take for themselves.
+    /// It shows the alternate screen.
     other: bool,
-    /// The result of parsing an incomplete character or escape sequence.
+    /// The bytes of an incomplete character or escape sequence.
     part: Vec<u8>,
 }
 
@@ -223,7 +223,7 @@ impl Screen {
         Screen { lines: vec![vec![' '; columns]; rows], at: (0, 0), other: false, part: Vec::new() }
     }
 
-    /// Another size; what was there stays, as in a terminal.
+    /// Changes the size; the contents stay, as in a terminal.
     fn resize(&mut self, rows: usize, columns: usize) {
         self.lines.resize(rows, Vec::new());
         self.lines.iter_mut().for_each(|l| l.resize(columns, ' '));
@@ -271,7 +271,7 @@ impl Screen {
             '\r' => self.at.1 = 0,
             '\n' => self.at.0 += 1,
             _ => {
-                // Before a new size is known, the drawing may not fit.
+                // `top` may draw outside of the screen until it knows the new size.
                 if let Some(cell) = self.lines.get_mut(self.at.0).and_then(|l| l.get_mut(self.at.1)) {
                     *cell = c;
                 }
@@ -308,9 +308,9 @@ fn a_screen_understands_what_comes_in_pieces() {
 /// `top` on a terminal of its own, 80 by 24.
 struct Shown {
     child: Child,
-    /// The side that a terminal's program has.
+    /// The side of the terminal emulator.
     master: File,
-    /// Held open, so that its modes can be looked at.
+    /// Kept open, so that the test can read its modes.
     slave: File,
     screen: Screen,
 }
@@ -325,7 +325,7 @@ impl Shown {
         let slave = File::options().read(true).write(true).open(name).expect("opened");
         tcsetwinsize(&slave, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).expect("sized");
         let io = || Stdio::from(slave.try_clone().expect("cloned"));
-        // A session of its own: the terminal that the tests run on is not its.
+        // `top` runs in a new session, so that the terminal of the tests is not its terminal.
         let child = Command::new("setsid")
             .args(["-c", env!("CARGO_BIN_EXE_causeway"), "top", "--interval", "0.1", "--control", control])
             .env("TERM", "xterm")
@@ -343,7 +343,7 @@ impl Shown {
         tcsetwinsize(&self.slave, size).expect("sized");
     }
 
-    /// Reads until the screen is as it is to be.
+    /// Reads until the screen has the expected contents.
     fn until(&mut self, what: &str, is: impl Fn(&Screen) -> bool) {
         let mut piece = [0; 4096];
         for _ in 0..READS {
@@ -359,7 +359,7 @@ impl Shown {
         panic!("never: {what}\n{}", self.screen.text());
     }
 
-    /// The tables of a server that runs.
+    /// Waits until the tables of a running server are shown.
     fn until_tables(&mut self) {
         self.until("tables", |s| s.other && s.shows("2 Sessions") && !s.shows("running?"));
     }
@@ -372,7 +372,7 @@ impl Shown {
         !tcgetattr(&self.slave).expect("a terminal").local_modes.contains(LocalModes::ICANON)
     }
 
-    /// Waits for its end; the terminal must be as it was.
+    /// Waits for the end of `top`, and checks that the terminal is restored.
     fn ends_well(mut self) {
         self.until("the first screen", |s| !s.other);
         let status = self.child.wait().expect("it ends");
@@ -400,14 +400,14 @@ fn the_terminal_is_given_back_and_a_server_that_comes_and_goes_is_followed() {
     let server = Server::start(&config, &control);
     shown.until_tables();
     drop(server);
-    // The last numbers stay below it.
+    // The last values stay below the message.
     shown.until("what is wrong", |s| s.shows("running?") && s.shows("2 Sessions"));
     let _server = Server::start(&config, &control);
     shown.until_tables();
     shown.resize(30, 100);
     shown.until("the keys in the last line", |s| s.lines[29].iter().collect::<String>().contains("quit"));
     assert!(!shown.screen.lines[23].iter().collect::<String>().contains("quit"));
-    // A new size and a key that arrive together: neither is lost.
+    // A new size and a key arrive at the same time, and both take effect.
     shown.signal(Signal::STOP);
     shown.resize(28, 100);
     shown.master.write_all(b"h").expect("typed");

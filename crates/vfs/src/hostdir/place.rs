@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) place: &'a Place,
     /// The name on the disk.
     pub(super) name: String,
-    /// The metadata of the target of a link; that of the link if the link itself was requested.
+    /// The metadata, with links followed; that of the link if the link itself was requested.
     pub(super) stat: Statx,
 }
 

@@ -13,7 +13,7 @@ use super::series::{Series, at};
 use crate::output::human_time;
 
 const TITLE: &str = "(PDH-CSV 4.0) (UTC)(0)";
-/// Columns of a file that is read, at most.
+/// The maximum number of columns of a file that is read.
 const COLUMNS_MAX: usize = 1 << 20;
 
 pub(super) struct Writer<'a> {
@@ -125,7 +125,7 @@ fn column(text: &str, selection: &Selection) -> Option<Series> {
     })
 }
 
-/// The fields of a line, all in quotation marks; `None` where these do not match.
+/// The fields of a line, each in quotation marks; `None` if a quotation mark or a comma is missing.
 fn fields(line: &str) -> Option<Vec<String>> {
     let mut out = Vec::new();
     let mut rest = line.trim_end_matches('\r');
@@ -169,7 +169,7 @@ fn parse_time(text: &str) -> Option<u64> {
     if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Days since 1970-01-01 of a Gregorian date, the year beginning in March.
+    // Days since 1970-01-01 of a Gregorian date; the year is counted from March.
     let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = (y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day).checked_sub(719_469)?;
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + ms)

@@ -16,7 +16,7 @@ const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 120.0;
 const MARGIN: f64 = 24.0;
 
-/// The series in at most `n` pieces of equal length: the mean of each, `None` without values.
+/// Divides the series into at most `n` pieces of equal length; returns the mean of each, or `None` without values.
 fn pieces(series: &Series, n: usize) -> Vec<Option<f64>> {
     let count = series.points.len();
     let n = n.min(count);

@@ -90,7 +90,7 @@ fn read(mut file: impl BufRead) -> io::Result<Vec<Snapshot>> {
         }
         match serde_json::from_str(&line) {
             Ok(snapshot) => snapshots.push(snapshot),
-            // A recording that was broken off.
+            // The recording was interrupted within its last line.
             Err(_) if !line.ends_with('\n') && !snapshots.is_empty() => break,
             Err(e) => return Err(bad(number, &e.to_string())),
         }

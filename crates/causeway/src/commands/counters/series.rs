@@ -18,7 +18,7 @@ pub(in crate::commands) struct Series {
 }
 
 impl Series {
-    /// The present values.
+    /// The values, without points that have none.
     pub(super) fn values(&self) -> impl Iterator<Item = f64> + '_ {
         self.points.iter().filter_map(|(_, v)| *v)
     }

@@ -59,7 +59,7 @@ pub(super) fn sample(
         });
         let interval_s = snapshot.at_ns.saturating_sub(before.at_ns) as f64 / 1e9;
         let document = Sample { unix_ms: snapshot.unix_ms, interval_s, counters: counters.collect() };
-        // With --watch a line for each.
+        // With --watch: one line for each sample.
         if again {
             serde_json::to_writer(&mut stdout, &document).map_err(io::Error::from)?;
         } else {
@@ -210,7 +210,7 @@ fn report(title: &str, heads: &[String], rows: &[(String, Vec<String>)]) -> Stri
     text + "\n"
 }
 
-/// A value for people: seconds with six decimals, large numbers without; empty if there is none.
+/// A value as text: seconds with six decimals, large numbers without decimals; empty for `None`.
 fn number(value: Option<f64>, unit: &str) -> String {
     match value {
         None => String::new(),

@@ -27,7 +27,7 @@ pub(super) struct Smart {
 const REALLOCATED: u64 = 5;
 const PENDING: u64 = 197;
 
-/// Asks a disk, with the rights of the caller; none for a disk that is a file.
+/// Reads the health of a disk with the rights of the caller; `None` for a disk that is a file.
 pub(super) async fn ask(path: &Path) -> Option<Smart> {
     let device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
     if !device {

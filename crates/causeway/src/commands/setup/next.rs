@@ -45,7 +45,7 @@ impl Next {
         }
         match &plan.share {
             None => next.push("causeway share add files /srv/files".to_owned()),
-            // For a new directory the start has set it.
+            // `--start` has set the permission of a new directory already.
             Some((share, _)) if plan.user.is_some() && !(plan.start && made) => {
                 next.push(format!(
                     "causeway share set-acl {} --to-path    # also sets the permission of the directory",

@@ -5,18 +5,18 @@ use counters::{Counter, How, Set, find};
 
 /// A column to the right of the name.
 pub(super) struct Column {
-    /// In JSON; ends with its unit.
+    /// The name in JSON; ends with the unit.
     pub(super) key: &'static str,
-    /// On the screen.
+    /// The heading on the screen.
     pub(super) title: &'static str,
     pub(super) source: Source,
-    /// Counter's unit to the column's.
+    /// The factor from the counter's unit to the column's unit.
     pub(super) scale: f64,
 }
 
 /// Where a column's values come from.
 pub(super) enum Source {
-    /// One of Windows's counters, by its name in the table's set.
+    /// A counter of Windows, by its name in the table's set.
     Windows(&'static str),
     /// A counter computed only for this view from the set's metrics.
     Own(Counter),
@@ -65,7 +65,7 @@ pub(super) fn page(table: usize) -> std::ops::Range<usize> {
 }
 
 impl Kind {
-    /// Windows's set.
+    /// The set of counters of Windows.
     pub(super) fn set(self) -> &'static Set {
         let name = match self {
             Kind::Shares => "SMB Server Shares",
@@ -113,7 +113,7 @@ impl Kind {
 }
 
 impl Column {
-    /// Its counter; none for a value from the list of sessions.
+    /// Its counter; `None` for a value from the list of sessions.
     pub(super) fn counter(&self, set: &'static Set) -> Option<&Counter> {
         match &self.source {
             Source::Windows(name) => set.counters().find(|c| c.name == *name),
@@ -204,7 +204,7 @@ static SESSIONS: [Column; 13] = [
     count("pending", "Pend", "Current Pending Requests"),
 ];
 
-/// Of shares and sessions.
+/// The column of shares and sessions.
 const RDMA_SHARE: Column = own(
     "rdma_percent",
     "RDMA%",
@@ -263,7 +263,7 @@ static RDMA: [Column; 16] = [
     count("local_invalidations_per_s", "LocInv", "Work Requests (Local Invalidate)/sec"),
 ];
 
-/// Of pools, virtual disks and disks, with `more` columns at the end.
+/// The columns of pools, virtual disks and disks, with `more` columns at the end.
 macro_rules! storage {
     ($($more:expr),*) => {
         [

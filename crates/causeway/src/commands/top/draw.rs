@@ -22,13 +22,13 @@ use super::view::{Header, View};
 use crate::output::{human_bytes, human_seconds, human_time, printable};
 use table::{Block, blocks};
 
-/// Characters of a column of numbers, the space before it included.
+/// The width of a column of numbers in characters, including the space before it.
 pub(super) const CELL: usize = 7;
-/// The narrowest name.
+/// The minimum width of the name column, in characters.
 const NAME_LEAST: usize = 22;
 const HEADER_LINES: u16 = 3;
 const COMPLAINT_LINES: u16 = 3;
-/// Of a table that has no focus, its heading included.
+/// The minimum height of a table without the focus, in lines, including the heading.
 const LINES_LEAST: u16 = 3;
 /// The smallest supported screen.
 const SCREEN_LEAST: (u16, u16) = (40, 10);
@@ -62,7 +62,7 @@ pub(super) fn frame(
             let body = Rect { y: body.y + above, height: body.height - above, ..body };
             tables(&view, state, page(state.focus), body, buf);
             if above > 0 {
-                // The shown values are old.
+                // The displayed values are stale.
                 buf.set_style(body, DIM);
             }
         }

@@ -1,4 +1,4 @@
-//! Samples for tests, made of a real registry that counts.
+//! Samples for tests, taken from a real registry of counters.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::control::types::{
     Channel, Credits, Listener, Memory, Passes, ServerStatus, SessionStatus, Totals,
 };
 
-/// A server's registry, whose time a test moves.
+/// The registry of a server; the test sets the time of its samples.
 pub(super) struct Counting {
     pub(super) registry: Registry,
     direct: Vec<counters::Opened>,
@@ -30,7 +30,8 @@ impl Counting {
         Counting { registry, direct, session, cpu_ns: 0 }
     }
 
-    /// `reads` READs of 1,000,000 bytes on a share and the session, 2 ms each, by RDMA; and what they cost.
+    /// Counts `reads` READs of 1,000,000 bytes on a share and the session, 2 ms each, by RDMA; also their work
+    /// requests, stalls and processor time.
     pub(super) fn reads(&mut self, share: &str, reads: u64) {
         let share = self.registry.server_shares.lasting(share, &[share]);
         let tally = Tally::new(self.registry.clock(), vec![share.clone(), self.session.instance().clone()]);
@@ -55,7 +56,7 @@ impl Counting {
         s.counters = self.registry.snapshot();
         s.counters.at_ns = at_s * 1_000_000_000;
         s.counters.unix_ms = 1_795_276_188_000 + at_s * 1000;
-        // Providers belong to the process, and other tests of it run beside this one.
+        // RDMA providers are counted for the whole process, in which other tests run concurrently.
         s.counters.sets.iter_mut().filter(|s| s.set == "RDMA Activity").for_each(|s| s.instances.clear());
         s.server.cpu_ns = Some(self.cpu_ns);
         s

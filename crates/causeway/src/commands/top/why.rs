@@ -2,7 +2,7 @@
 
 use crate::control::types::{ServerStatus, SessionStatus};
 
-/// `None` if it has one. The reasons are those that the server knows; others are known only to the client.
+/// Returns `None` if the session has one. Some reasons are known only to the client, and are not found here.
 pub(super) fn why_not_rdma(server: &ServerStatus, session: &SessionStatus) -> Option<String> {
     if session.channels.iter().any(|c| c.transport == "rdma") {
         return None;

@@ -207,7 +207,7 @@ async fn health(State(d): Daemons) -> Answer<HealthReport> {
     d.storage().ask(|s| async move { Ok(s.health().await) }).await.map(Json)
 }
 
-/// Works while the pools are busy. The pools are queried only if there is no event of a pool of this name.
+/// Lists events; does not wait for busy pools. The pools are queried only if no event has the name of the pool.
 async fn events(
     State(d): Daemons,
     query: Result<Query<EventQuery>, QueryRejection>,

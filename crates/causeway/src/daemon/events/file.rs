@@ -14,7 +14,7 @@ use crate::control::events::Event;
 /// The maximum size of a file in bytes; the last event may exceed it.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// The names of the two.
+/// The names of the current and the older file.
 const NAME: &str = "events.jsonl";
 const OLDER: &str = "events.jsonl.1";
 

@@ -97,7 +97,7 @@ fn a_place_that_takes_nothing_loses_nothing_else() {
     let first = events(Some(&place));
     first.record(happening("tank", 1));
     assert_eq!(all(&first), [1]);
-    // Once it is out of the way they are written again.
+    // Once the obstacle is removed, events are written again.
     first.stop();
     let (mut file, _) = EventFile::open(&place);
     let event = |number| Event { number, time_unix_s: 1, what: happening("tank", number) };

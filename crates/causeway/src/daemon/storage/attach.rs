@@ -64,12 +64,12 @@ impl Attachments {
         self.all.lock().get(&space).filter(|a| a.asked == *asked).map(|a| a.told.clone())
     }
 
-    /// A share opens a virtual disk.
+    /// Records that a share opens a virtual disk.
     pub(super) fn share(&self, space: SpaceId) {
         *self.shared.lock().entry(space).or_default() += 1;
     }
 
-    /// A share has closed a virtual disk.
+    /// Records that a share has closed a virtual disk.
     pub(super) fn unshare(&self, space: SpaceId) {
         let mut shared = self.shared.lock();
         if let Some(opens) = shared.get_mut(&space) {
@@ -83,7 +83,7 @@ impl Attachments {
         self.shared.lock().keys().copied().collect()
     }
 
-    /// An attached virtual disk, if there is one.
+    /// Any attached virtual disk, if there is one.
     fn any(&self) -> Option<SpaceId> {
         self.all.lock().keys().next().copied()
     }
@@ -97,7 +97,7 @@ impl Attachments {
         self.all.lock().insert(space, attachment);
     }
 
-    /// Whether the system uses a virtual disk that is a block device.
+    /// Fails if the virtual disk is a block device that the system uses.
     async fn check_unused(&self, space: SpaceId) -> Result<(), ublk::Error> {
         let check = match self.all.lock().get(&space) {
             Some(Attachment { way: Way::Device(device), .. }) => device.check_unused(),
@@ -106,7 +106,7 @@ impl Attachments {
         check.await
     }
 
-    /// Whether a virtual disk can grow where it is attached.
+    /// Fails if the virtual disk is a block device that cannot be resized.
     fn check_growth(&self, space: SpaceId) -> Result<(), ublk::Error> {
         match self.all.lock().get(&space) {
             Some(Attachment { way: Way::Device(device), .. }) => device.check_resizable(),
@@ -114,7 +114,7 @@ impl Attachments {
         }
     }
 
-    /// A virtual disk has this size now: tells its clients. A note for the user, if they have to do something.
+    /// Reports the new size of a virtual disk to its clients. Returns a note if the user must reconnect them.
     async fn grown(&self, space: SpaceId, size: u64) -> Result<Option<&'static str>, ublk::Error> {
         let resized = match self.all.lock().get(&space).map(|a| &a.way) {
             None => return Ok(None),
@@ -152,7 +152,7 @@ impl Attachments {
         }
     }
 
-    /// Ends the clients of all.
+    /// Ends the clients of all attachments.
     pub(super) async fn end_all(&self) {
         self.begin_to_end();
         while let Some(space) = self.any() {
@@ -171,7 +171,7 @@ impl Attachment {
 }
 
 impl NbdServer {
-    /// Serves it on a worker.
+    /// Starts to serve a virtual disk on a worker.
     fn begin(
         worker: &Handle,
         export: nbd::Export,
@@ -180,7 +180,7 @@ impl NbdServer {
         env: &Env,
     ) -> io::Result<NbdServer> {
         let listener = {
-            // The listener belongs to the worker's runtime.
+            // The listener must be created in the worker's runtime.
             let _entered = worker.enter();
             bind(socket)?
         };
@@ -297,7 +297,7 @@ impl Pools {
         };
         open.attachments.check_unused(space).await?;
         let (pool, mut notes) = (open.pool.id(), Vec::new());
-        // Also forgets an attachment that could not be restored.
+        // A stored attachment that could not be restored is removed too.
         let known = self.remembered.of(pool).iter().any(|(remembered, _)| *remembered == space);
         if !open.attachments.end(space).await && !known {
             return Err(StorageError::NotAttached(name.to_owned()));
@@ -337,7 +337,7 @@ impl Pools {
 }
 
 impl OpenPool {
-    /// Resizes a virtual disk, which may be attached if it grows; a note for the user, if any.
+    /// Resizes a virtual disk, which may be attached if it grows. Returns a note for the user, if there is one.
     ///
     /// # Errors
     /// See [`StorageError`]: it is attached and would shrink, or the kernel cannot resize its block device.

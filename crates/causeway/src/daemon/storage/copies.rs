@@ -89,7 +89,7 @@ fn plan(s: &State, space: SpaceId, to: Resiliency) -> Result<Change, StorageErro
             Err(NoPlace::NoSuchRow(_)) => continue,
         };
         match then.apply(&Op::Space { space, op: SpaceOp::Reshape { row, slabs } }) {
-            // A temporary obstacle: a slab is being moved, or a copy is not complete.
+            // The errors are temporary obstacles: a slab is being moved, or a copy is not complete.
             Ok(()) | Err(InvalidOp::Outdated(_) | InvalidOp::LastCopy { .. }) => {}
             Err(InvalidOp::SameDisk(disk)) => {
                 return Err(StorageError::ColumnsTogether {
@@ -147,7 +147,7 @@ mod tests {
         let (few, space) = state(2);
         let none = plan(&few, space, THREE);
         assert!(matches!(none, Err(StorageError::TooFewDisks { needed: 3, disks: 2, .. })), "{none:?}");
-        // The third disk has room for one row only.
+        // The third disk has space for one row only.
         let (mut s, space) = state(3);
         let other =
             s.make(pool::SpaceRecord { resiliency: Resiliency::Simple, size: 64 * MIB, ..mirror("n") });

@@ -36,7 +36,7 @@ impl OpenPool {
 }
 
 impl Pools {
-    /// See the module.
+    /// Updates the names of the instances: see the module.
     pub(super) fn name_counters(&self) {
         let (mut pools, mut spaces, mut disks) = (Vec::new(), Vec::new(), Vec::new());
         for open in self.open_pools() {
@@ -90,7 +90,7 @@ impl Pools {
     }
 }
 
-/// The counters of a pool, while it is open.
+/// The callback that reads counters of a pool with `of`; it returns zeros after the pool was closed.
 fn source(
     open: &Arc<OpenPool>,
     of: impl Fn(&OpenPool) -> IoSource + Send + Sync + 'static,
@@ -99,12 +99,12 @@ fn source(
     Box::new(move || open.upgrade().map_or_else(IoSource::default, |open| of(&open)))
 }
 
-/// Repeated calls to disks.
+/// The number of retried disk calls that `of` selects.
 fn retries(open: &OpenPool, of: impl Fn(&Retries) -> u64) -> u64 {
     open.owners().map_or(0, |owners| of(owners.retries()))
 }
 
-/// The look-ups of checksum tables of virtual disks.
+/// Cache hits and misses of the checksum tables of these virtual disks.
 fn tables(open: &OpenPool, spaces: impl IntoIterator<Item = SpaceId>) -> IoSource {
     let owners = open.owners();
     let each = spaces.into_iter().filter_map(|id| Some(owners.as_ref()?.table_cache(id)));

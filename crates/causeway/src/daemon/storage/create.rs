@@ -20,7 +20,7 @@ use crate::control::storage::{ClearRequest, NewDisks, NewPool};
 use crate::control::types::Changed;
 use crate::output::{quoted, some};
 
-/// The reason of an exported pool for not being open, which is not a fault.
+/// Why an exported pool is not open; this reason is not a fault.
 pub(super) const EXPORTED: &str = "it was exported";
 
 impl Pools {
@@ -61,7 +61,8 @@ impl Pools {
     /// Adds disks to an open pool, or returns its own absent disks.
     ///
     /// # Errors
-    /// See [`StorageError`]. If a disk cannot be pooled, none is added. If one fails later, those before it were added.
+    /// See [`StorageError`]. If a disk cannot be pooled, none is added. If a later step fails for one disk, the disks
+    /// before it stay added.
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
         place_for_people(&new.place)?;
         let paths = real(&new.paths)?;
@@ -78,7 +79,8 @@ impl Pools {
                 let gone = |r: &pool::DiskRecord| r.id == l.label.id && r.presence != Presence::Present;
                 open.pool.read(|s| s.disks.get(&l.label.number).is_some_and(gone))
             });
-            // The pool decides whether the disk may return.
+            // A disk with this pool's label that the pool does not list: an addition was interrupted, or the disk was
+            // removed. `Pool::add_disk` decides whether it may be added.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
                 Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
@@ -136,7 +138,7 @@ impl Pools {
             });
         }
         open.pool.take_offline(number).await.map_err(|error| match error {
-            // Another change came first.
+            // Meanwhile another change made the disk necessary.
             CommitError::Needed(disk) => StorageError::Needed { pool: open.name(), disk: disk.0 },
             error => error.into(),
         })?;
@@ -169,7 +171,7 @@ impl Pools {
         if let Ok((id, Known::Closed(closed))) = self.find(name)
             && let Some(kept) = { self.kept.lock().remove(&id) }
         {
-            // The suspended pool is closed and must not resume.
+            // Ends the clients of a suspended pool that was closed, so that it does not resume.
             kept.attachments.end_all().await;
             return Ok(done(
                 format!("the clients of the pool {} were disconnected", closed.name),
@@ -229,7 +231,7 @@ impl Pools {
         Ok(done(format!("pool {name} destroyed"), notes))
     }
 
-    /// Opens a disk that can be pooled; `begun`: it may have a pool's label.
+    /// Opens a disk that can be pooled. `begun`: it may have the pool's label from an interrupted addition.
     async fn new_disk(
         &self,
         path: &Path,

@@ -93,7 +93,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     })
 }
 
-/// `1 enclosure or 2 disks now`: the domains, if there are several, and the disks.
+/// A text such as `1 enclosure or 2 disks now`: the domains, if there are several, and the disks.
 pub(super) fn can_lose_text(can: &CanLose) -> String {
     let some = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
     let mut parts: Vec<_> = can.domains.iter().map(|(level, n)| some(*n, level.word())).collect();

@@ -66,7 +66,7 @@ impl Pools {
             paths.iter().enumerate().try_for_each(|(n, path)| {
                 let is_new = std::fs::symlink_metadata(path).is_err();
                 FileDisk::open(&env, path, &options).map(drop).inspect_err(|_| {
-                    // They were just created; one that cannot be removed is harmless.
+                    // These files were just created; a file that cannot be removed is harmless.
                     let made = &paths[..n + usize::from(is_new)];
                     made.iter().for_each(|made| drop(std::fs::remove_file(made)));
                 })
@@ -84,7 +84,7 @@ impl Pools {
         let paths = real(std::slice::from_ref(&request.path))?;
         let mut found = self.look_at(&paths[0], request.force, true).await?;
         if self.refuse_own(&paths[0]).is_err() {
-            // This server is the process that uses it.
+            // The process that uses the disk is this server.
             found.reasons.retain(|r| !matches!(r, CannotPoolReason::InUse { .. }));
         }
         let mut qualified = describe::qualified(&found);
@@ -120,7 +120,7 @@ impl Pools {
         };
         let spawned = thread::Builder::new().name("qualify".to_owned()).spawn(looks);
         let thread = spawned.map_err(|_| StorageError::Stopping)?;
-        // Waits for the end of the thread: until then its runtime and its ring hold the disk and its lock.
+        // Waits until the thread has ended: before that, its runtime and its ring keep the disk open and locked.
         let ended = tokio::task::spawn_blocking(move || thread.join()).await;
         match ended {
             Ok(Ok(Ok(looked))) => Ok(looked?),

@@ -119,7 +119,7 @@ pub enum StorageError {
         /// The system's reason.
         source: io::Error,
     },
-    /// A virtual disk and its owner.
+    /// The owner of a virtual disk reported an error.
     #[error(transparent)]
     Owner(LocalError),
     /// The caller's: larger than the free capacity of the pool.
@@ -367,7 +367,7 @@ pub enum StorageError {
         /// The owner: [`OpenError::Held`].
         source: OpenError,
     },
-    /// Its disks are present, but none can be opened.
+    /// The disks of the pool are present, but none can be opened.
     #[error("the pool {name}: none of its disks can be opened: {why}")]
     Unopened {
         /// The name.
@@ -378,7 +378,7 @@ pub enum StorageError {
     /// The pool is being closed.
     #[error("the pool {0} is being closed")]
     NoData(String),
-    /// Other processes have its disks open for reading only, which prevents writing.
+    /// Other processes have the disks of the pool open for reading only, which prevents writing.
     #[error("the pool {name} is open for reading only elsewhere on this machine: {}", by.iter().map(Holder::to_string).collect::<Vec<_>>().join("; "))]
     BeingRead {
         /// The name.
@@ -386,7 +386,7 @@ pub enum StorageError {
         /// The processes; not empty.
         by: Vec<Holder>,
     },
-    /// None of its disks was found.
+    /// No disk of the pool was found.
     #[error("no disk of a pool {0} was found")]
     NotFound(String),
     /// A disk cannot be added, returned or removed.
@@ -657,7 +657,7 @@ fn too_few(pool: &str, unknown: &[u16]) -> String {
     }
 }
 
-/// For a disk that was removed from a pool and still has its label.
+/// The cure for a disk that was removed from a pool and still has its label.
 pub(super) fn use_again(pool: &str, path: &Path) -> String {
     let path = quoted(&path.display().to_string());
     format!("to use it again: causeway pool add-disk {} --disk {path} --force", quoted(pool))
@@ -756,7 +756,7 @@ pub(super) fn why_closed(why: &OpenError) -> String {
     }
 }
 
-/// For a pool that cannot be opened.
+/// The cure for a pool that cannot be opened.
 fn import(name: &str, why: &OpenError, read_only: bool) -> Option<String> {
     let cure = match why {
         OpenError::TooFewVoters { .. } if read_only => {

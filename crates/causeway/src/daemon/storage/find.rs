@@ -67,7 +67,7 @@ pub(super) async fn labels(env: &Env, arena: &Arena, paths: Vec<PathBuf>) -> Vec
 }
 
 impl Pools {
-    /// The open pool in a disk's label, if the disk was removed from it while absent.
+    /// The name of the open pool in a disk's label, if the disk was removed from that pool while absent.
     pub(super) async fn removed_from(&self, path: &Path) -> Option<String> {
         let labels = labels(&self.env, &self.arena, vec![path.to_owned()]).await;
         let label = &labels.first()?.label;
@@ -90,7 +90,7 @@ fn matching(folder: &Path, pattern: &str) -> Vec<PathBuf> {
     entries.flatten().filter(|e| fits(&e.file_name().to_string_lossy())).map(|e| e.path()).collect()
 }
 
-/// `*` matches any characters, `?` one.
+/// Whether a name matches a pattern: `*` matches any characters, `?` one.
 fn wildcard(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star = None;

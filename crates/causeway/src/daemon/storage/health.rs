@@ -31,14 +31,14 @@ impl Pools {
         let taken: Vec<_> = self.known.lock().values().map(Known::name).collect();
         let action = |disk: &DiskStatus| match &pool {
             Some(pool) => words::add_disk(pool, disk),
-            // The same command for each: it creates a pool from all of them.
+            // Each disk gets the same command, which creates a pool from all of them.
             None => words::create(&taken, &free),
         };
         report.faults.extend(free.iter().filter_map(|d| words::free_disk(d, action(d))));
         report
     }
 
-    /// The known state of the pools, without a search; these disks could be added.
+    /// The health from the known state of the pools, without a search. `free`: disks that can be added.
     fn health_with(&self, free: &[DiskStatus]) -> HealthReport {
         let known = self.known.lock().clone();
         let tree = |known: &Known| match known {
@@ -52,7 +52,7 @@ impl Pools {
         HealthReport { pools, faults }
     }
 
-    /// The faults of each pool, by name; also of pools that are in use and were not found.
+    /// The faults of each pool, by name, including pools that shares or attachments use and that were not found.
     fn pool_faults(&self, free: &[DiskStatus]) -> Vec<(String, Vec<FaultStatus>)> {
         let known = self.known.lock().clone();
         let of = |(id, known): (&PoolId, &Known)| match known {

@@ -28,8 +28,8 @@ impl Pools {
         let _one = self.changing.lock().await;
         for (id, disks) in self.look(Vec::new()).await {
             let request = ImportRequest::default();
-            // After kill -9 and an immediate start, the previous process may still be ending, and its
-            // outstanding I/O holds the locks of its disks: the start waits for it.
+            // After kill -9 and an immediate restart, the previous process may still be ending. Its outstanding
+            // I/O holds the locks of its disks, so this start waits for that I/O.
             let patience = self.env.now() + ENDING;
             self.wait_for_locks(&disks, patience).await;
             let mut opened = self.open(id, &disks, &request, patience).await;
@@ -228,7 +228,7 @@ impl Pools {
         };
         let result = match readers.is_empty() {
             true => self.open_with(&name, found, disks, &options, in_use, unopened).await,
-            // The pool could be opened without the disks of these readers, which would then read stale data.
+            // If the pool were opened without the disks of these readers, they would read stale data.
             false => Err(StorageError::BeingRead { name: name.clone(), by: readers }),
         };
         match result {
@@ -264,7 +264,7 @@ impl Pools {
             && opened.is_err()
             && let Some(source) = self.holder(found, options).await
         {
-            // A lock is no claim: its holder continues.
+            // `--force` takes the claim, not the lock: the process that holds the lock would continue.
             if self.is_ours(&source) {
                 return Err(StorageError::HeldHere { name: name.to_owned(), source });
             }
@@ -315,8 +315,8 @@ impl Pools {
         self.keep(pool, read_only, notes, is_same.then_some(former_epoch)).await
     }
 
-    /// Starts the use of a pool and restores its attachments. `goes_on`: the epoch whose flushed data is unchanged, so
-    /// that clients of that suspended pool may continue.
+    /// Starts the use of a pool and restores its attachments. `goes_on`: the epoch of the previous opening; `None` if
+    /// flushed data may be lost. Clients of a suspended pool that was closed in that epoch stay connected.
     pub(super) async fn keep(
         &self,
         pool: Pool,

@@ -32,11 +32,12 @@ use crate::control::types::Changed;
 /// A job that could not continue tries again after this time.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// A file system with at least this many free bytes counts as not full; how often full ones are checked.
+/// The free bytes from which on a file system no longer counts as full; and the interval of checks of full ones.
 const ROOM: u64 = 4 << 20;
 const ROOM_EVERY: Duration = Duration::from_secs(5);
 
-/// How often a resync that found more to do passes again, before it waits like one that failed; and the time between.
+/// The maximum number of passes of a resync that finds more stale data each time, and the pause between two passes.
+/// After the last pass it waits like a failed job.
 const PASSES: u32 = 20;
 const SOON: Duration = Duration::from_millis(500);
 
@@ -50,7 +51,7 @@ pub(super) struct Mender {
     /// next start.
     held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
-    /// Between two scrubs of a space, in seconds; 0: there are none.
+    /// The interval between two scrubs of a space, in seconds; 0: scrubs are off.
     scrub_every_s: u64,
     teller: Teller,
 }
@@ -80,7 +81,7 @@ impl Mender {
         mender
     }
 
-    /// Checks for work, for example because a disk joined.
+    /// Checks for work, for example because a disk joined; jobs that were stopped by command may start again.
     pub(super) fn look(&self) {
         self.held.lock().clear();
         self.look.notify_one();
@@ -137,7 +138,7 @@ impl Mender {
         self.look.notify_one();
     }
 
-    /// Disks that failed because the file system under them was full may return when it has room again.
+    /// Reports disks that failed because their file system was full, and that may return because it has space again.
     fn look_for_room(&self) {
         for disk in self.pool.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
@@ -147,13 +148,13 @@ impl Mender {
         }
     }
 
-    /// A job that was not stopped and does not exist yet.
+    /// Starts a job and reports it, unless it exists already or was stopped by command.
     fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
         let held = self.held.lock().contains(&(kind, subject));
         if held { None } else { self.teller.begin(self.pool.jobs(), kind, subject) }
     }
 
-    /// A disk joins or leaves, or a minute passes.
+    /// Completes when a disk joins or leaves, or after [`AGAIN`].
     fn change(&self) -> impl Future<Output = ()> + Send + use<> {
         self.change_within(AGAIN)
     }
@@ -164,13 +165,13 @@ impl Mender {
             let changed = std::pin::pin!(changes.changed());
             let passed = std::pin::pin!(env.sleep(time));
             if let Either::Left((Err(_), passed)) = select(changed, passed).await {
-                // All changes have stopped.
+                // The pool reports no more changes: only the time remains.
                 passed.await;
             }
         }
     }
 
-    /// Whether a job was stopped; by command, unless all jobs are being stopped.
+    /// Whether a job was stopped. Records that it was stopped by command, unless all jobs are being stopped.
     fn is_over(&self, job: &Job, what: (Kind, Subject)) -> bool {
         if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
             self.held.lock().insert(what);
@@ -231,7 +232,7 @@ impl Mender {
                     return;
                 }
                 (Err(error), _) => Why::Failed(error.to_string()),
-                // Writes were missed after the check, or a write failed: another pass.
+                // Writes were missed after the check, or a write failed: makes another pass.
                 (Ok(()), Some(disks)) if disks.is_empty() && passes < PASSES => {
                     passes += 1;
                     self.env.sleep(SOON).await;
@@ -265,7 +266,7 @@ impl Mender {
             let is_changing = self.pool.to_reshape().contains(&space);
             let why = match result {
                 _ if !is_changing && self.pool.read(|s| !s.spaces.contains_key(&space)) => return,
-                // Resyncs copy the missed writes to disks that left or joined in the meantime.
+                // Resyncs copy the missed writes to disks that left or joined meanwhile.
                 Ok(_) if !is_changing => {
                     tracing::info!(space = name, "all data of the virtual disk has the new number of copies");
                     self.look.notify_one();
@@ -303,10 +304,10 @@ impl Mender {
             let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
             let kind = if is_asked { Kind::Repair } else { Kind::Scrub };
             let subject = Subject::Space(space);
-            // A repair of a space reads the same as its scrub.
+            // A repair of a space reads the same data as its scrub.
             let reads = |j: &JobState| j.subject == subject && matches!(j.kind, Kind::Repair | Kind::Scrub);
             if record.began == 0 && record.since == 0 && every > 0 {
-                // That a pool accepts no changes is reported elsewhere.
+                // It fails only if the pool accepts no changes, which is reported elsewhere.
                 let _ = self.pool.await_scrub(space).await;
             } else if (is_asked || (every > 0 && is_due))
                 && !self.pool.jobs().list().iter().any(reads)
@@ -349,7 +350,7 @@ impl Mender {
         }
     }
 
-    /// The pool's own metadata, with each scrub: otherwise it is not read while the pool is open.
+    /// Scrubs the pool's metadata with each scrub of a space: otherwise it is not read while the pool is open.
     async fn scrub_metadata(&self, job: &Job) {
         match self.pool.scrub_metadata().await {
             Ok(found) => {
@@ -360,12 +361,13 @@ impl Mender {
         }
     }
 
-    /// Reads every copy of a space, and repairs damaged data; false if a scrub runs already.
+    /// Starts to read every copy of a space and to repair damaged data; false if a repair runs already, or all jobs are
+    /// being stopped.
     fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
         let subject = Subject::Space(space);
         let Some(job) = self.teller.begin(self.pool.jobs(), Kind::Repair, subject) else { return Ok(false) };
-        // A scheduled scrub would read the same: it is cancelled, and its interval starts at the end of this
-        // one.
+        // A scheduled scrub would read the same data: it is stopped, and the next interval starts at the end of this
+        // repair.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
         if let Some(scrub) = self.pool.jobs().list().into_iter().find(scrubs) {
             let _ = self.pool.jobs().stop(scrub.id);

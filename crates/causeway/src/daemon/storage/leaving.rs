@@ -13,7 +13,7 @@ use crate::control::types::Changed;
 use crate::output::{human_bytes, human_seconds, quoted};
 
 impl Pools {
-    /// Removes a disk from a pool: at once if it is empty, else when its data is on other disks.
+    /// Removes a disk from a pool: at once if it is empty, otherwise after its data was moved to other disks.
     ///
     /// # Errors
     /// See [`StorageError`]: other disks have no room for its data, or it has the only copy of some;
@@ -191,7 +191,7 @@ impl OpenPool {
         Ok(done(text, Vec::new()))
     }
 
-    /// The usage of disks was changed by command.
+    /// Checks for data to move after a command changed the usage of a disk.
     fn look(&self) {
         if let Some(mover) = self.mover() {
             mover.look();

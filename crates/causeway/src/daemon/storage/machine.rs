@@ -16,9 +16,9 @@ pub(super) fn claimant(machine: [u8; 16]) -> Claimant {
     }
 }
 
-/// Whether a process of this boot is alive; true if it may not be queried. `/proc` may hide those of other
-/// users. A process that has ended and was not reaped (a zombie; in containers for ever) is not alive: none
-/// of its threads runs.
+/// Whether a process of this boot is alive. True if this process has no permission to query it, or `/proc` hides it. A
+/// process that has ended and was not reaped (a zombie; in containers possibly permanent) is not alive: none of its
+/// threads runs.
 pub(super) fn is_running(process: u32) -> bool {
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     pid.is_some_and(|p| test_kill_process(p) != Err(Errno::SRCH)) && !has_ended(process)
@@ -37,7 +37,7 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// 32 hexadecimal digits, with hyphens or without; not zeros.
+/// Reads an id from a file: 32 hexadecimal digits, with or without hyphens; `None` if it is all zeros.
 fn number(path: &str) -> Option<[u8; 16]> {
     fs::read_to_string(path).ok().and_then(|t| parse(&t)).filter(|id| *id != [0; 16])
 }

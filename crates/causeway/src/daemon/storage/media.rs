@@ -22,7 +22,7 @@ pub(super) fn media_of(media: MediaSetting) -> Media {
     }
 }
 
-/// All of the media that are named; any, if none is.
+/// The class of all these media; any medium if the list is empty.
 pub(super) fn class_of(media: &[ClassSetting]) -> MediaClass {
     if media.contains(&ClassSetting::Any) {
         return MediaClass::ANY;

@@ -2,9 +2,9 @@
 //! to new disks.
 //!
 //! Invariants:
-//! 1. A disk that is to be removed and has data, and one that was lost longer ago than the pool's policy
-//!    allows, has a job. A job that cannot continue stays listed with the reason, and tries again when
-//!    something changes, or after a minute.
+//! 1. A disk that is to be removed and has data has a job, and so has a disk that has been lost for longer than the
+//!    pool's policy allows. A job that cannot continue stays listed with the reason. It tries again when something
+//!    changes, or after a minute.
 //! 2. A job that was stopped by command does not start again before another command, or the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_millis(200);
 const PASSES: u32 = 20;
 
-/// At the start, disks whose fill differs by more than this percentage of their room are rebalanced: a disk
-/// was added, and the rebalance did not complete.
+/// At the start a pool is rebalanced if the fill levels of its disks differ by more than this percentage: a disk was
+/// added, and the rebalance did not complete.
 const UNEVEN: u64 = 20;
 
 /// The event text for a removed disk that is empty.
@@ -46,7 +46,7 @@ pub(super) struct Mover {
     /// Counts requests for a rebalance.
     asked: watch::Sender<u64>,
     rebalance: AtomicBool,
-    /// Since when disks are lost, as far as this process knows.
+    /// When this process found that a disk is lost.
     lost: Mutex<BTreeMap<DiskNumber, Instant>>,
     held: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
@@ -70,7 +70,7 @@ impl Mover {
         mover
     }
 
-    /// The usage of disks, or the policy, was changed by command.
+    /// Checks for work after a command changed the usage of a disk or the policy.
     pub(super) fn look(&self) {
         self.held.lock().clear();
         self.asked.send_modify(|n| *n += 1);
@@ -171,7 +171,7 @@ impl Mover {
         self.pool.jobs().list().iter().any(|j| (j.kind, j.subject) == (kind, subject))
     }
 
-    /// A disk joins or leaves, a command arrives, or a delay has passed.
+    /// Completes when a disk joins or leaves, a command arrives, or the delay `due` has passed.
     fn change(&self, due: Option<Duration>) -> impl Future<Output = ()> + Send + use<> {
         let (mut changes, mut asked, env) = (self.pool.changes(), self.asked.subscribe(), self.env.clone());
         let wait = due.filter(|d| *d > Duration::ZERO).map_or(AGAIN, |d| d.min(AGAIN));
@@ -181,7 +181,7 @@ impl Mover {
             let asked = std::pin::pin!(asked.changed());
             let event = select(joined, asked);
             if let Either::Left((Either::Left((Err(_), _)), time)) = select(event, time).await {
-                // All changes have stopped.
+                // The pool reports no more changes: only the time remains.
                 time.await;
             }
         }
@@ -195,7 +195,7 @@ impl Mover {
         job.is_stopped()
     }
 
-    /// Moves everything off a disk that leaves or is lost.
+    /// Moves all data from a disk that is to be removed, or rebuilds that of a lost disk on other disks.
     async fn empty(self: Arc<Mover>, job: ToldJob, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(
@@ -267,7 +267,7 @@ impl Mover {
         self.is_over(&job, Kind::Rebalance, Subject::Pool);
     }
 
-    /// Removes an empty disk that was to leave.
+    /// Removes a disk from the pool that is to be removed and is empty.
     async fn take_out(&self, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         let object = self.teller.object(Subject::Disk(disk));
@@ -290,9 +290,9 @@ impl Mover {
 /// The actions required for disks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
-    /// Disks that leave, and have data.
+    /// Disks that are to be emptied and still have data.
     leaving: Vec<DiskNumber>,
-    /// Disks that leave permanently, and are empty.
+    /// Disks that are to be removed and are empty.
     empty: Vec<DiskNumber>,
     /// Lost disks whose data must be rebuilt on others.
     lost: BTreeSet<DiskNumber>,
@@ -372,11 +372,11 @@ mod tests {
         s.apply(&usage(2, Usage::Leaving)).expect("it may");
         let wants = Wants::of(&s);
         assert_eq!((wants.leaving, wants.empty), (vec![DiskNumber(0)], vec![DiskNumber(2)]));
-        // A retired one that is empty stays.
+        // A retired disk that is empty stays in the pool.
         s.apply(&usage(2, Usage::Retired)).expect("it may");
         assert!(Wants::of(&s).empty.is_empty());
-        // A disk that is to be removed is emptied at once, present or not; a lost one after the delay; one
-        // that was taken offline by command is left alone.
+        // A disk that is to be removed is emptied at once, whether present or absent; a lost disk after the delay; a
+        // disk that a command took offline is not emptied.
         for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::Asked, 0)] {
             s.apply(&Op::DiskAbsent { disk: DiskNumber(1), reason: why }).expect("it may");
             assert_eq!(Wants::of(&s).lost.len(), lost, "{why:?}");

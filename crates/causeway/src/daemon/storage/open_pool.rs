@@ -88,7 +88,7 @@ impl OpenPool {
         if self.read_only { BTreeSet::new() } else { self.pool.unverified() }
     }
 
-    /// The disks with problems.
+    /// The disks that have problems.
     pub(super) fn troubled(&self) -> Troubled {
         let unlabelled = self.pool.unlabelled().into_keys();
         let events = self.pool.events();
@@ -98,14 +98,15 @@ impl OpenPool {
         }
     }
 
-    /// A disk has joined, so its missed writes are to be copied; or its storage may have room again.
+    /// Checks for jobs: a disk has joined and lacks writes, or its storage may have space again.
     pub(super) fn look_for_jobs(&self) {
         if let Some(mender) = self.mender() {
             mender.look();
         }
     }
 
-    /// A command for the pool never detaches a virtual disk; only the end of the server does.
+    /// Refuses a command for the pool while a virtual disk is in use: only the end of the server detaches virtual
+    /// disks.
     ///
     /// # Errors
     /// [`StorageError::InUse`].
@@ -155,7 +156,7 @@ impl OpenPool {
         flushed
     }
 
-    /// Disconnects the clients, and flushes: the first half of closing it.
+    /// The first half of closing: disconnects the clients and flushes.
     pub(super) async fn end_use(&self) -> Result<(), StorageError> {
         let ends = async {
             self.attachments.end_all().await;
@@ -168,7 +169,8 @@ impl OpenPool {
         }
     }
 
-    /// Completes when the pool is permanently suspended: waiting calls would never complete.
+    /// Never completes. Abandons the pool once it is permanently suspended, because calls that wait for it would never
+    /// complete.
     async fn lets_go(&self) -> Infallible {
         let mut changes = self.pool.changes();
         loop {
@@ -182,12 +184,13 @@ impl OpenPool {
         }
     }
 
-    /// Whether it is permanently suspended.
+    /// Whether the pool is permanently suspended.
     pub(super) fn is_over(&self) -> bool {
         self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. }))
     }
 
-    /// The second half. Unflushed data is marked on the disks, and is resolved when the pool is opened again.
+    /// The second half of closing: releases the pool. Unflushed data is marked on the disks, and is resolved when the
+    /// pool is opened again.
     pub(super) async fn give_up(&self) -> Result<(), StorageError> {
         if !self.read_only {
             self.pool.export().await?;
@@ -195,7 +198,7 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Closes it while it is suspended, without a flush; its clients are kept for the next opening.
+    /// Closes a suspended pool without a flush. Its clients stay connected until the next opening.
     pub(super) async fn abandon(&self) -> Kept {
         let spaces = self.abandon_owners().await;
         let (attachments, tallies) = (Arc::clone(&self.attachments), Arc::clone(&self.tallies));
@@ -216,14 +219,14 @@ impl OpenPool {
         (!absent.is_empty()).then(|| format!("absent: {}", absent.join(", ")))
     }
 
-    /// Reports that it is open, with the notes about the opening.
+    /// Reports that the pool is open, with the notes about the opening.
     pub(super) fn tell_opened(&self, kind: EventKind, how: &str) {
         let noticed = self.notes.iter().cloned().chain(self.absent());
         let parts: Vec<String> = [how.to_owned()].into_iter().chain(noticed).collect();
         self.teller.tell(kind, parts.join("; "));
     }
 
-    /// Where its disks are.
+    /// The paths of its disks.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         self.pool.members().iter().map(|m| m.disk.info().path.clone()).collect()
     }

@@ -30,7 +30,7 @@ use crate::daemon::events::Events;
 /// The memory of checksum tables is this fraction of the payload memory, in addition to it.
 const TABLES_PART: usize = 4;
 
-/// See the module. Lives on the storage thread; `changing` is held over every change.
+/// The pools: see the module. They are used on the storage thread; `changing` is locked during every change.
 pub struct Pools {
     pub(super) env: Env,
     pub(super) arena: Arena,
@@ -69,11 +69,11 @@ fn deadlines(timeouts: TimeoutsSection) -> Deadlines {
 /// The purpose of opening a disk.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Exclusive.
+    /// Opens with an exclusive lock.
     Write,
-    /// No writers.
+    /// Opens with a lock that excludes writers.
     Read,
-    /// No lock.
+    /// Opens without a lock.
     Look,
 }
 
@@ -153,7 +153,7 @@ impl Pools {
         Ok(open)
     }
 
-    /// Those that are open.
+    /// The open pools.
     pub(super) fn open_pools(&self) -> Vec<Arc<OpenPool>> {
         let open = |k: &Known| match k {
             Known::Open(open) => Some(Arc::clone(open)),
@@ -162,7 +162,7 @@ impl Pools {
         self.known.lock().values().filter_map(open).collect()
     }
 
-    /// Opens a disk with a pool's label; the properties found when it was added still hold.
+    /// Opens a disk with a pool's label; the properties that were found when it was added are still valid.
     pub(super) async fn open_disk(
         &self,
         path: &Path,
@@ -179,18 +179,18 @@ impl Pools {
         }
     }
 
-    /// Opens a disk with at least so many bytes for a pool. `atomic`: the atomic write size, if the caller
-    /// overrides the system's.
+    /// Opens a disk with at least `size` bytes for a pool. `atomic`: the atomic write size, if the caller overrides the
+    /// value of the system.
     ///
     /// # Errors
-    /// Also where the file system has no room for the metadata of a pool.
+    /// Fails also if the file system has no space for the metadata of a pool.
     pub(super) async fn open_new(
         &self,
         path: &Path,
         atomic: Option<u32>,
         size: u64,
     ) -> Result<Arc<dyn Disk>, StorageError> {
-        // The position of its metadata does not depend on its slabs.
+        // The position of the metadata does not depend on the slab size.
         let reserve = Areas::plan(size, Areas::SLAB_MIN).as_ref().map(metadata_of).unwrap_or_default();
         self.open_reserving(path, atomic, Purpose::Write, reserve).await
     }
@@ -224,7 +224,7 @@ impl Pools {
 
     /// Disconnects the clients of all spaces, flushes the spaces, and releases the pools.
     pub(super) async fn close_all(&self) {
-        // A command that holds the lock may wait for one of them.
+        // Abandons suspended pools first: a command that holds the lock may wait for one of them.
         self.open_pools().iter().filter(|open| open.is_over()).for_each(|open| open.pool.abandon());
         let _one = self.changing.lock().await;
         self.begin_to_end();
@@ -259,10 +259,10 @@ pub(super) fn done(text: String, notes: Vec<String>) -> Changed {
     Changed { done: text, notes }
 }
 
-/// The paths as they are, without links.
+/// The paths with all links resolved.
 ///
 /// # Errors
-/// One that is not absolute, or not there.
+/// A path is not absolute, or does not exist.
 pub(super) fn real(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
     let real = |path: &PathBuf| {
         if !path.is_absolute() {

@@ -66,13 +66,13 @@ impl Remembered {
         Ok(Remembered { folder: folder.map(Path::to_owned), all })
     }
 
-    /// Those of a pool.
+    /// The attachments of a pool.
     pub(super) fn of(&self, pool: PoolId) -> Vec<(SpaceId, Attach)> {
         let (all, pool) = (self.all.lock(), pool.to_string());
         all.iter().filter(|e| e.pool == pool).map(|e| (SpaceId(e.space), e.attach.clone())).collect()
     }
 
-    /// Those of pools for which `is_known` is false; its argument is the identity of the pool.
+    /// The attachments of pools for which `is_known` returns false; its argument is the identity of the pool.
     pub(super) fn of_others(&self, is_known: impl Fn(&str) -> bool) -> Vec<Entry> {
         self.all.lock().iter().filter(|e| !is_known(&e.pool)).cloned().collect()
     }
@@ -100,7 +100,7 @@ impl Remembered {
         self.replace(&pool.to_string(), space.0, None).await
     }
 
-    /// As [`Remembered::remove`], for one of a pool that is missing.
+    /// [`Remembered::remove`] for an attachment of a pool that is missing.
     ///
     /// # Errors
     /// The system's: the file is unchanged.

@@ -25,18 +25,18 @@ const PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Resuming(BTreeMap<PoolId, Attempts>);
 
 struct Attempts {
-    /// The time of the next one.
+    /// The time of the next attempt.
     due: Instant,
     /// The disks with the pool's metadata when it was suspended.
     voters: BTreeSet<DiskNumber>,
-    /// All its disks then.
+    /// All disks of the pool when it was suspended.
     disks: BTreeSet<DiskNumber>,
-    /// Those that were not found since: disconnected, whatever failed before.
+    /// The disks that were not found at some time since then: these were disconnected.
     away: BTreeSet<DiskNumber>,
 }
 
 impl Resuming {
-    /// The disks of suspended pools that are, or were, disconnected meanwhile.
+    /// The disks of suspended pools that are disconnected, or were disconnected meanwhile.
     pub(super) fn away(&self) -> impl Iterator<Item = (PoolId, DiskNumber)> {
         self.0.iter().flat_map(|(id, attempts)| attempts.away.iter().map(|disk| (*id, *disk)))
     }
@@ -48,7 +48,7 @@ impl Resuming {
 }
 
 impl Pools {
-    /// Opens pools again whose disks are present again.
+    /// Opens suspended pools again if enough of their disks are present.
     pub(super) async fn resume_suspended(&self, resuming: &mut Resuming) {
         let suspended = self.open_pools().into_iter().filter(|open| {
             !open.read_only && matches!(open.pool.suspended(), Some(Suspension::TooFewVoters { .. }))
@@ -79,10 +79,10 @@ impl Pools {
             if here * 2 <= voters.len() {
                 continue;
             }
-            // First, because a command that holds the lock may wait for the pool.
+            // Abandons the pool first, because a command that holds the lock may wait for it.
             open.iter().for_each(|open| open.pool.abandon());
             let Ok(_one) = self.changing.try_lock() else { continue };
-            // It may have been closed or opened in the meantime.
+            // The pool may have been closed or opened meanwhile.
             let is_there = match (self.known.lock().get(&id), &open) {
                 (Some(Known::Open(now)), Some(open)) => Arc::ptr_eq(now, open),
                 (Some(Known::Closed(_)), None) => self.kept.lock().contains_key(&id),

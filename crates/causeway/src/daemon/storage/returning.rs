@@ -156,7 +156,7 @@ impl Pools {
             if !by_itself || !open.pool.has(found.label.id) {
                 continue;
             }
-            // Until it is in service its path is checked each time.
+            // Its path is checked each time until the disk is in service.
             looked.places.remove(&found.path);
             let before = looked.tried.get(&key);
             if before.is_some_and(|(at, _)| now - *at < PAUSE) {
@@ -173,7 +173,7 @@ impl Pools {
         }
     }
 
-    /// Returns a disk that is present again; an error is the text of the event.
+    /// Returns a disk that is present again. The error is the text for the event.
     async fn returns(&self, open: &Arc<OpenPool>, found: &Labelled) -> Result<(), String> {
         let taken = self.take_back(open, found, false, "it was found again, and returned by itself").await;
         taken.map(drop).map_err(|error| {

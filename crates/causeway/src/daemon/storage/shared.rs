@@ -36,7 +36,7 @@ pub(super) struct PoolShare {
     closed: Mutex<Option<String>>,
 }
 
-/// An open file of a share: prevents that its virtual disk is destroyed or resized, or its pool exported.
+/// An open file of a share. While it exists, its virtual disk cannot be destroyed or resized, nor its pool exported.
 struct InUse {
     attachments: Arc<Attachments>,
     space: SpaceId,
@@ -112,7 +112,7 @@ impl PoolShare {
         for_clients(error)
     }
 
-    /// Makes a change on the storage thread.
+    /// Runs a change on the storage thread.
     fn change<T: Send + 'static, F>(
         &self,
         work: impl FnOnce(Arc<Pools>, Arc<OpenPool>) -> F + Send + 'static,
@@ -321,7 +321,7 @@ mod tests {
         storage.stop().await;
     }
 
-    /// Of the reference implementation of FNV.
+    /// Test vectors of the reference implementation of FNV.
     #[test]
     fn volumes_are_told_apart_by_the_names_of_pools() {
         assert_eq!(volume(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);

@@ -27,7 +27,8 @@ const COLUMNS_SIMPLE: usize = 8;
 const COLUMNS_PARITY: usize = 8;
 /// Groups of a local reconstruction code.
 const GROUPS: u8 = 2;
-/// Data columns by default; and from how many disks on, if all of them are flash.
+/// The default number of data columns of a local reconstruction code. [`COLUMNS_LOCAL_FLASH`]: if all disks are flash,
+/// the number of disks from which on the default is larger, and that default.
 const COLUMNS_LOCAL: u8 = 8;
 const COLUMNS_LOCAL_FLASH: (usize, u8) = (16, 12);
 
@@ -43,7 +44,7 @@ impl Pools {
         }
     }
 
-    /// As [`Pools::create_space`]; it may have a size of 0, like a new file of a share.
+    /// [`Pools::create_space`] that also accepts a size of 0, for a new file of a share.
     pub(super) async fn create_space_or_empty(&self, new: NewSpace) -> Result<Changed, StorageError> {
         name_for_people(&new.name)?;
         let _one = self.changing.lock().await;
@@ -79,7 +80,7 @@ impl Pools {
     /// Changes the media, the number of copies, and the size of a virtual disk; or only its name.
     ///
     /// # Errors
-    /// See [`StorageError`]; of several changes the earlier ones were made.
+    /// See [`StorageError`]. Changes before the failed one remain.
     pub async fn change_space(&self, name: &str, change: SpaceChange) -> Result<Changed, StorageError> {
         let mut all = Vec::new();
         if let Some(media) = &change.media {
@@ -217,7 +218,7 @@ impl OpenPool {
         let owners = self.writable()?;
         let record = self.pool.read(|s| {
             let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
-            // Here, so that the caller gets the reason: the owner learns only that the change does not fit.
+            // Checked here, so that the caller gets the reason: the owner is told only that the change does not fit.
             s.check_shape(&SpaceRecord { size, ..SpaceRecord::clone(record) })?;
             Ok((record.size, record.provisioning))
         });
@@ -256,7 +257,7 @@ fn parity_columns(disks: usize, parity: u8) -> u8 {
     disks.saturating_sub(1 + usize::from(parity)).clamp(2, COLUMNS_PARITY) as u8
 }
 
-/// A size in whole units.
+/// Rounds a size up to whole units.
 ///
 /// # Errors
 /// [`StorageError::Size`].
@@ -343,12 +344,12 @@ fn local_columns(s: &State, media: MediaClass, disks: usize) -> u8 {
     if flash && disks >= many { columns } else { COLUMNS_LOCAL }
 }
 
-/// How many disks new slabs of a virtual disk of this class may go to.
+/// The number of disks that new slabs of a virtual disk of this class may be allocated on.
 pub(super) fn usable(s: &State, media: MediaClass) -> usize {
     usable_disks(s, media).count()
 }
 
-/// The disks that new slabs of a virtual disk of this class may go to.
+/// The disks that new slabs of a virtual disk of this class may be allocated on.
 pub(super) fn usable_disks(s: &State, media: MediaClass) -> impl Iterator<Item = (&DiskNumber, &DiskRecord)> {
     let auto = s.disks.iter().filter(|(d, r)| r.usage == Usage::AutoSelect && s.is_present(**d));
     auto.filter(move |(_, r)| media.takes(r.media()))
@@ -385,7 +386,7 @@ pub(super) fn resiliency_of(setting: ResiliencySetting) -> Resiliency {
     }
 }
 
-/// The requested virtual disk, and the number of bytes of its resiliency that the pool has room for.
+/// The record of the requested virtual disk, and the number of bytes with its resiliency that fit into the pool.
 pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match (new.resiliency, new.groups) {
         (setting, None | Some(1)) => resiliency_of(setting),

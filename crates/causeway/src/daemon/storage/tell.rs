@@ -23,7 +23,7 @@ pub(super) struct Teller {
     env: Env,
     events: Arc<Events>,
     pool: Pool,
-    /// The paths of disks; of absent disks the last ones.
+    /// The paths of disks; for absent disks the last known paths.
     paths: Arc<Mutex<BTreeMap<DiskNumber, PathBuf>>>,
 }
 
@@ -45,7 +45,7 @@ impl Teller {
         teller
     }
 
-    /// The paths of its disks; of absent disks the last ones since the pool was opened.
+    /// The paths of its disks; for absent disks the last known paths since the pool was opened.
     pub(super) fn paths(&self) -> BTreeMap<DiskNumber, PathBuf> {
         let mut paths = self.paths.lock();
         paths.extend(self.pool.members().iter().map(|m| (m.number, m.disk.info().path.clone())));

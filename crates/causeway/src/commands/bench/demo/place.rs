@@ -183,7 +183,7 @@ impl Directory {
         let tree = client.tree(&self.share).await.map_err(failed)?;
         for name in names {
             match tree.remove_file(&self.path(name)).await {
-                // Stopped before it was made.
+                // The run was stopped before it created this file.
                 Err(e) if crate::remote::is_missing(&e) => {}
                 other => other.map_err(failed)?,
             }

@@ -30,7 +30,7 @@ pub(super) struct PoolPlan {
 }
 
 impl PoolPlan {
-    /// For virtual disks of these sizes, one of each for each thread. `sparse`: they are not written.
+    /// The plan for virtual disks of these sizes, one of each size for each thread. `sparse`: they are not written.
     pub(super) fn new(sizes: &[u64], threads: u32, sparse: bool) -> PoolPlan {
         let (columns, threads) = (u64::from(POOL_COLUMNS), u64::from(threads));
         let largest = sizes.iter().copied().max().unwrap_or(0);

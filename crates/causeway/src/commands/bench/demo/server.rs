@@ -41,14 +41,14 @@ pub(super) struct Server {
 /// A directory that is removed on drop.
 struct Scratch(PathBuf);
 
-/// The files and the process that would remain if this process exited now.
+/// The directory and the process that would remain if this process exited now.
 struct Left {
     place: PathBuf,
     /// The server, until it is known to have exited: then its process id may be reused.
     server: Option<Pid>,
 }
 
-/// Locked while any of these is created or removed, so that the record is always complete.
+/// Locked while the directory or the process is created or removed, so that the record is always complete.
 static LEFT: Mutex<Option<Left>> = Mutex::new(None);
 
 fn left() -> MutexGuard<'static, Option<Left>> {
@@ -57,7 +57,7 @@ fn left() -> MutexGuard<'static, Option<Left>> {
 
 /// Exits this process after stopping the server and removing its directory; may be called from any thread.
 pub(in super::super) fn leave(code: i32) -> ! {
-    let left = left(); // no other reference exists any more
+    let left = left(); // locked until the exit: no other thread can start a server
     if let Some(Left { place, server }) = &*left {
         if let Some(server) = server {
             let _ = rustix::process::kill_process_group(*server, Signal::KILL);

@@ -1,4 +1,4 @@
-//! What is recorded is what is replayed, in both forms.
+//! A replay returns the recorded values, in both file formats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use env::Env;
 use super::*;
 use crate::config::Scratch;
 
-/// Snapshots of a share that works, and of a session that begins later.
+/// Snapshots of a share with load, and of a session that starts later.
 fn snapshots() -> Vec<Snapshot> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
@@ -55,7 +55,7 @@ fn json_holds_everything() {
     let late = wanted.iter().find(|s| s.set == "SMB Server Sessions").expect("a session's");
     assert_eq!(late.points.iter().filter(|(_, v)| v.is_some()).count(), 2, "rates need two snapshots");
 
-    // Broken off in the middle of a line.
+    // Truncated within the last line.
     let text = std::fs::read_to_string(&path).expect("text");
     std::fs::write(&path, &text[..text.len() - 20]).expect("cut");
     assert_eq!(load(&path, &all).expect("but for its end"), series(&snapshots[..6], &all));

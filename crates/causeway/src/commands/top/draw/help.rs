@@ -68,7 +68,7 @@ fn lines(focus: usize, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// `text`, cut between words into lines of at most `width`, a longer word aside.
+/// Wraps `text` between words into lines of at most `width` characters; a longer word has a line of its own.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -14,7 +14,7 @@ use super::{BOLD, CELL, DIM, NAME_LEAST};
 use crate::control::types::{Channel, Credits};
 use crate::output::printable;
 
-/// The widest name that is not cut where there is room.
+/// The maximum width of the name column, in characters; longer names are cut.
 const NAME_MOST: usize = 48;
 
 /// A table that is ready to be drawn.
@@ -55,13 +55,13 @@ impl Block {
         Block { kind, sort, lines, rows: rows.iter().filter(|r| !r.total).count() }
     }
 
-    /// Lines, with the heading; a table without rows has one line for that.
+    /// The number of lines, including the heading. A table without rows needs one line to say so.
     pub(super) fn wants(&self) -> u16 {
         let lines = if self.rows == 0 { 1 } else { self.lines.len() };
         u16::try_from(lines + 1).unwrap_or(u16::MAX / 8)
     }
 
-    /// Characters, with all columns.
+    /// The width in characters with all columns.
     pub(super) fn width(&self) -> usize {
         let below = self.lines.iter().filter_map(|l| match l {
             Text::Below(text) => Some(Span::raw(text).width()),
@@ -176,7 +176,7 @@ fn transport(name: &str) -> &str {
     }
 }
 
-/// By size; unknown values come last.
+/// Compares by value; unknown values are the smallest.
 fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a.total_cmp(b),

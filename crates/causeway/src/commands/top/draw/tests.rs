@@ -155,7 +155,7 @@ fn help_defines_each_column_of_the_table_in_focus() {
             assert!(shown.contains(column.title) && shown.contains(name) && shown.contains(definition));
         }
     }
-    // On a small screen it is scrolled, to the end and no farther.
+    // On a small screen the help can be scrolled, but not beyond its end.
     let mut s = state();
     (s.help, s.help_line) = (true, 999);
     let shown = drawn(Some(&before), Some(&now), &mut s, 80, 24);
@@ -181,7 +181,7 @@ fn names_from_clients_do_not_reach_the_terminal_as_they_are() {
     assert!(!text.contains('\u{1b}') && text.contains("evil"), "{text}");
 }
 
-/// What a disk counted: reads of 1 ms, and two in a hundred of 100 ms.
+/// The counters of a disk: 98 % of the reads took 1 ms, 2 % took 100 ms.
 fn disk(name: &str, reads: u64) -> counters::InstanceSnapshot {
     let latencies = [(1_000_000, reads * 98 / 100), (100_000_000, reads * 2 / 100)].into();
     counters::InstanceSnapshot {

@@ -22,7 +22,7 @@ fn numbers_of_two_samples() {
     assert_eq!(v.interval_s, Some(2.0));
     for (share, iops) in [("files", 10.0), ("ram", 5.0), ("Total", 15.0)] {
         let get = |key| number(&v.shares, share, key);
-        // A share that was not there before has no difference; its sum counts from nothing.
+        // A share that the first sample lacks has no rate; the total counts it from zero.
         let known = share != "ram";
         assert_eq!(get("iops"), known.then_some(iops), "{share}");
         assert_eq!(get("read_mb_per_s"), known.then_some(iops), "{share}");
@@ -34,7 +34,7 @@ fn numbers_of_two_samples() {
     assert_eq!((direct("sends_per_s"), direct("receives_per_s")), (Some(15.0), Some(16.0)));
     assert_eq!((direct("stalls_per_s"), direct("stalls_send_credit_per_s")), (Some(3.0), Some(3.0)));
     assert_eq!(v.server.credit_stalls_per_s, Some(3.0));
-    // Twice half a second of processor time in two seconds.
+    // Two times half a second of processor time within two seconds.
     assert_eq!(v.server.cpu_percent, Some(50.0));
     assert_eq!(number(&v.sessions, "alice@127.0.0.1 (DESK)", "iops"), Some(15.0));
     let s = v.sessions[0].session.as_ref().expect("a session");
@@ -52,7 +52,7 @@ fn another_run_of_the_server_has_no_difference_to_the_first() {
     assert_eq!((v.interval_s, v.server.cpu_percent), (None, None));
     assert_eq!(number(&v.shares, "files", "iops"), None);
     assert_eq!(number(&v.shares, "files", "open_files"), Some(1.0), "a value needs one sample");
-    // The same process number, and a clock that began anew.
+    // The process id is the same, but the clock of the server has restarted.
     let v = View::new(Some(&c.sample(12)), &c.sample(3));
     assert_eq!(v.interval_s, None);
 }

@@ -1,4 +1,4 @@
-//! The tree: pool, fault domains, disks; pool, virtual disks.
+//! The tree of objects: below a pool its fault domains with their disks, and its virtual disks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

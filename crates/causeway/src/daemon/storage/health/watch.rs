@@ -52,7 +52,8 @@ impl Watch {
         }
     }
 
-    /// Compares the present faults with the last ones. A fault whose severity changed has ended and begun again.
+    /// Compares the present faults with those of the last check. A fault whose severity changed counts as ended and
+    /// raised again.
     fn look(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
         let mut seen = self.faults.lock();
         let mut changes = Changes::default();
@@ -86,7 +87,8 @@ impl Pools {
         }
     }
 
-    /// `earlier`: faults of the previous run of the server, until the first check.
+    /// Reports the changes since the last check. `earlier`: faults of the previous run of the server, removed by the
+    /// first check.
     fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>, earlier: &mut BTreeMap<String, Event>) {
         // Each pool has counters from the first check on, with or without faults.
         pools.iter().for_each(|(name, _)| drop(counters::pool_health(name)));
@@ -105,7 +107,7 @@ impl Pools {
             tracing::info!(pool, fault = kind, id = fault.fault_id, "fault cleared: {object}");
         }
         for Seen { pool, fault, .. } in &changes.raised {
-            // A fault that existed before the start of the server is the same fault.
+            // A fault that was raised before the server started is not raised again.
             match earlier.remove(&fault.fault_id) {
                 Some(b) if b.what.perceived_severity == fault.perceived_severity => {
                     self.watch.backdate(&fault.fault_id, b.time_unix_s);

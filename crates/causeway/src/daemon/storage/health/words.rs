@@ -269,7 +269,7 @@ impl Words<'_> {
         (text, returns.chain([format!("causeway {repair}")]).collect())
     }
 
-    /// The absent disks that have a part of a virtual disk.
+    /// The absent disks that store parts of a virtual disk.
     fn away_with(&self, space: SpaceId) -> Vec<String> {
         let disks: BTreeSet<DiskNumber> = self
             .state
@@ -337,7 +337,7 @@ impl Words<'_> {
     }
 }
 
-/// For a disk that is much slower than its peers.
+/// The texts for a disk that is much slower than its peers.
 fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) {
     let mut text = if slow.peers.is_zero() {
         format!("One I/O took {}", human_time(slow.longest))
@@ -380,7 +380,7 @@ fn human_time(time: Duration) -> String {
     }
 }
 
-/// For a disk that is not in service.
+/// The texts for a disk that is not in service.
 fn absent(why: Absence) -> (&'static str, &'static str) {
     match why {
         Absence::NotFound => (

@@ -75,7 +75,7 @@ async fn each_space_is_read_once_in_so_many_days() {
 async fn a_stopped_repair_is_not_begun_again_by_itself() {
     let env = Env::simulated(3);
     let (pool, space, mender) = mended(&env, JobsSection::default()).await;
-    // Paused before it begins: so it is there when it is stopped.
+    // The job is paused before it starts, so that it still exists when it is stopped.
     let job = pool.jobs().begin(Kind::Repair, Subject::Space(space)).expect("the first");
     pool.jobs().pause(job.id()).expect("it is there");
     drop(job);
@@ -87,7 +87,7 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
     env.sleep(DAY).await;
     assert_eq!(pool.jobs().list(), [], "held until a command");
     assert!(pool.read(|s| s.spaces[&space].scrub.began > 0));
-    // A disk joins: everything is looked at again, and the pause went with the job that was stopped.
+    // After a disk joins all work is checked again. The pause ended with the stopped job.
     mender.look();
     env.sleep(DAY / 24).await;
     assert!(pool.read(|s| s.spaces[&space].scrub.ended > 0) && pool.jobs().list().is_empty());

@@ -19,11 +19,11 @@ const CHECKS: Duration = Duration::from_secs(2);
 /// How long the jobs of a suspended pool may take to end when it is closed.
 const STOP: Duration = Duration::from_secs(10);
 
-/// See the module; none when the pool is closed.
+/// The owners and the background work: see the module. `None` when the pool is closed.
 #[derive(Default)]
 pub(super) struct Owners(Mutex<Option<Live>>);
 
-/// The parts that exist while data can be used.
+/// The parts that exist while the data is accessible.
 struct Live {
     owners: Arc<LocalPool>,
     workers: Option<Workers>,
@@ -60,12 +60,12 @@ impl OpenPool {
         }
     }
 
-    /// The background work, as long as it can run.
+    /// The background repairs; `None` for a closed or read-only pool.
     pub(in crate::daemon::storage) fn mender(&self) -> Option<Arc<Mender>> {
         self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
     }
 
-    /// Moves its data to other disks, as long as it can run.
+    /// The background moves of data to other disks; `None` for a closed or read-only pool.
     pub(in crate::daemon::storage) fn mover(&self) -> Option<Arc<Mover>> {
         self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
     }
@@ -88,17 +88,17 @@ impl OpenPool {
     /// Drops the owners of a suspended pool.
     pub(super) async fn abandon_owners(&self) -> Kept {
         let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Kept::default() };
-        // First, because the others wait for calls that cannot complete.
+        // Abandons the pool first, because jobs and owners wait for calls that would not complete otherwise.
         self.pool.abandon();
         if let Some(Workers { mender, mover }) = workers {
             mover.stop();
-            // Takes longer only if I/O of a job hangs.
+            // This times out only if I/O of a job hangs.
             let _ = tokio::time::timeout(STOP, mender.stop()).await;
         }
         owners.abandon().await
     }
 
-    /// Stops the owners: flushes everything; the virtual disks must not be in use.
+    /// Flushes all data and stops the owners; the virtual disks must not be in use.
     pub(super) async fn end_owners(&self) -> Result<(), StorageError> {
         let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Ok(()) };
         // A pool that is open for reading only has nothing to flush.

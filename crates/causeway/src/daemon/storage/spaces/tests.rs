@@ -46,7 +46,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
 #[tokio::test(start_paused = true)]
 async fn a_fixed_one_without_room_stays_as_it_is() {
     let (open, space) = with_fixed().await;
-    // A row that was given back is not taken again for it, either.
+    // A failed growth must not allocate a discarded row again either.
     let path = open.writable().expect("it is").disk(space).expect("it is there");
     path.discard(&Ctx::default(), SLAB, SLAB).wait().await.expect("a discard");
     path.flush(&Ctx::default()).wait().await.expect("a flush");

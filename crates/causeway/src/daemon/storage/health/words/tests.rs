@@ -156,7 +156,7 @@ fn spaces_and_classes_of_media_are_named() {
     assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
 }
 
-/// Before a backup is needed, the disk that may have the data.
+/// If an absent disk may have the lost data, the fault names that disk before it recommends a backup.
 #[test]
 fn a_loss_that_a_disk_would_end_names_it() {
     let mut s = state("tank");

@@ -10,7 +10,7 @@ use crate::output::{human_bytes, quoted};
 const JOBS: &str = "causeway job list";
 
 impl Words<'_> {
-    /// For a retired disk, or one that is to be removed, which still has data.
+    /// The texts for a disk that still has data and is retired or to be removed.
     pub(super) fn drains(
         &self,
         bytes: u64,
@@ -38,7 +38,7 @@ impl Words<'_> {
         ("PhysicalDisk.Retired", format!("{what}{text}"), vec![action])
     }
 
-    /// For a retired disk, or one that is to be removed, which is empty.
+    /// The texts for an empty disk that is retired or to be removed.
     pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
         let (pool, number) = (quoted(&self.state.name), number_of(place));
         let remove = format!("causeway pool remove-disk {pool} {number}");
@@ -56,7 +56,7 @@ impl Words<'_> {
         self.state.disks.get(disk).is_some_and(|r| r.usage == Usage::Leaving)
     }
 
-    /// For a disk that has missed writes.
+    /// The texts for a disk that has missed writes.
     pub(super) fn behind(
         &self,
         bytes: u64,
@@ -77,7 +77,7 @@ impl Words<'_> {
         ("PhysicalDisk.Resyncing", text, actions)
     }
 
-    /// Why the job waits, and the command that helps; without a job, `none` and `begin`.
+    /// Why the job waits, and the command that helps; without a job, returns `none` and `begin`.
     fn waits(&self, why: &Why, job: Option<&JobState>, none: &str, begin: String) -> (String, String) {
         match (why, job) {
             (_, None) => (none.to_owned(), begin),
