@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 /// Prints why the command line is invalid. Also prints help, which clap returns as an error.
 fn not_understood(mut error: clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::UnknownArgument {
-        // Removes clap's tip to pass an unknown option as a value (`-- --path`): the usage line says what is valid.
+        // Removes clap's tip to pass an unknown option as a value (`-- --path`): the usage line shows valid options.
         error.remove(ContextKind::Suggested);
     }
     if !error.use_stderr() || !std::env::args_os().any(|word| word == "--json") {

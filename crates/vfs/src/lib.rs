@@ -12,7 +12,7 @@
 //! tracks paths: the server keeps the name of each open file, and passes path and identity to [`Vfs::remove`] and
 //! [`Vfs::rename`], which fail with [`VfsError::Stale`] when the name is another file's now.
 //!
-//! **I/O model.** Every call returns [`Io`]: complete at once where the call cannot block, pending otherwise. No call
+//! **I/O model.** Every call returns [`Io`]: complete at once if the call cannot block, pending otherwise. No call
 //! blocks its thread on a disk. Write payload is shared ([`Sg`]), read payload is returned by value.
 //!
 //! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
@@ -194,7 +194,7 @@ pub trait Node: Any + Send + Sync {
         Io::Done(Err(VfsError::Unsupported))
     }
 
-    /// Makes a range read as zero, and frees its space where the backend can. Does not move the end of file.
+    /// Makes a range read as zero, and frees its space if the backend supports that. Does not move the end of file.
     fn zero(&self, c: &Ctx, range: Range<u64>) -> Io<VfsResult<()>>;
 
     /// The ranges inside `range` that hold data, in order, at most `limit`.

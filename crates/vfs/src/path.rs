@@ -14,8 +14,8 @@ use crate::StreamName;
 use crate::fold::{fold, fold_char};
 use crate::hostdir::visible;
 
-/// A path relative to a share's root, as validated components; the root itself has none. Whether it is exact
-/// ([`VfsPath::parse_posix`]) is ignored in comparisons.
+/// A path relative to a share's root, as validated components; the root has none. Comparisons ignore whether a path is
+/// exact ([`VfsPath::parse_posix`]).
 #[derive(Clone, Debug, Default)]
 pub struct VfsPath {
     parts: Vec<String>,

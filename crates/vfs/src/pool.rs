@@ -15,7 +15,7 @@
 //! lease; without io_uring also a sync, a write-through, an unbuffered write), take at most half of the threads: the
 //! others stay free for other jobs.
 //!
-//! **Bounds.** The queue has no bound of its own: the credits that the callers grant bound the waiting jobs.
+//! **Bounds.** The queue has no limit: the number of waiting jobs is bounded by the credits that the callers grant.
 //!
 //! **Cancelling.** The work is issued by the call, not by the first poll; a dropped future loses the result, and the
 //! closure with the buffers it owns lives until it has run.

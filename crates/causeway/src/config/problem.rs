@@ -52,7 +52,7 @@ pub struct Problems(pub Vec<Problem>);
 /// One problem.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, as it was named.
+    /// The path of the file as given.
     pub file: String,
     /// Line, from 1.
     pub line: usize,

@@ -38,7 +38,7 @@ impl Default for TimeoutsSection {
 pub struct JobsSection {
     /// Every copy of each virtual disk is read once in this number of days; 0: never.
     pub scrub_days: u64,
-    /// The target for the clients' 99th percentile beside jobs, in milliseconds.
+    /// The target for the 99th percentile of the clients' latency while jobs run, in milliseconds.
     pub latency_ms: u64,
     /// The minimum rate of all jobs of a pool together, in bytes per second, regardless of the latency of clients.
     pub minimum: u64,
@@ -50,7 +50,7 @@ impl Default for JobsSection {
     }
 }
 
-/// The range of the minimum rate: with lower rates jobs would never complete, higher ones would disable the pacing.
+/// The range of the minimum rate: at lower rates jobs would never complete; higher rates would disable the pacing.
 const MINIMUM: std::ops::Range<u64> = 64 << 10..(1 << 40) + 1;
 
 /// The range of the time-outs: healthy disks exceed shorter ones, and clients give up before longer ones end.

@@ -15,8 +15,8 @@ const OTHERS_PART: usize = 4;
 /// The time between two messages about failures to accept.
 const LOGGED: Duration = Duration::from_secs(10);
 
-/// Raises the limit of open files, as each open file of a client takes a descriptor. Returns the limit; `None`: there is
-/// none.
+/// Raises the limit of open files, because each open file of a client takes a descriptor. Returns the limit; `None` if
+/// there is none.
 pub(super) fn raise_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

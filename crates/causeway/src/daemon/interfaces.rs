@@ -65,7 +65,7 @@ fn is_offered(address: IpAddr, reached: IpAddr) -> bool {
     !is_link_local(address) || address == reached
 }
 
-/// Whether a client needs the number of its own interface to use this address.
+/// Whether a client needs the number of its interface to use this address.
 pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(a) => a.is_link_local(),

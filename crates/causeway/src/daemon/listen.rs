@@ -86,7 +86,7 @@ impl Bound {
         types::Listener { transport: self.transport.as_str().to_owned(), address: self.address }
     }
 
-    /// Hands connections to the workers for as long as it is polled.
+    /// Passes connections to the workers while this future is polled.
     pub(super) async fn accept(self, daemon: Arc<Daemon>) {
         let mut failed = FailedAccepts::default();
         loop {

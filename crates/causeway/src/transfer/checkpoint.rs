@@ -1,8 +1,8 @@
 //! The progress of a resumable copy, valid after a crash of either end.
 //!
-//! `--resume` copies into `NAME.part`, and keeps `NAME.part.state` beside it: the size and the modification time of the
-//! source, and a CRC32C of each complete [`BLOCK`] copied. The state is written after the blocks that it describes are
-//! durable. The next attempt skips
+//! `--resume` copies into `NAME.part`, and stores the state in `NAME.part.state`: the size and the modification time of
+//! the source, and a CRC32C of each complete [`BLOCK`] copied. The state is written when the blocks that it describes
+//! are durable. The next attempt skips
 //!
 //! 1. nothing, if the source has changed;
 //! 2. otherwise the blocks from the beginning whose checksums are still valid: for `get` those of the local part; for

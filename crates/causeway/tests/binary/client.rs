@@ -369,13 +369,13 @@ fn a_get_goes_on_where_it_can() {
     lay(format!("{part}.state"), &state);
     assert_eq!(get(), BLOCK as u64);
 
-    // The same, but the block is not what it was.
+    // The same, but the block was changed.
     lay(&part, &all[..BLOCK]);
     fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
     lay(format!("{part}.state"), &state);
     assert_eq!(get(), 0);
 
-    // The same, but the source is another.
+    // The same, but the source has changed.
     lay(&part, &all[..BLOCK]);
     lay(format!("{part}.state"), state.replace(&changed.to_string(), "1"));
     assert_eq!(get(), 0);
@@ -407,14 +407,14 @@ fn a_put_goes_on_where_it_can() {
     lay(format!("{part}.state"), &state);
     assert_eq!(put(), 0);
 
-    // The same, but the block is not what it was.
+    // The same, but the block was changed.
     lay(&part, &all[..BLOCK]);
     fs::File::options().write(true).open(&part).and_then(|f| f.write_all_at(b"!", 4711)).expect("written");
     lay(format!("{part}.state"), &state);
     assert_eq!(put(), 0);
 }
 
-/// Seconds and nanoseconds, as a server keeps them.
+/// The modification time in seconds and nanoseconds, rounded to the 100 ns of a server.
 fn modified(path: &str) -> (i64, i64) {
     let meta = fs::metadata(path).expect("there");
     (meta.mtime(), meta.mtime_nsec() / 100 * 100)

@@ -1,4 +1,4 @@
-//! Runs the binary, and servers of a test's own.
+//! Runs the binary, and servers for one test each.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -79,7 +79,7 @@ impl Scratch {
         Scratch(dir)
     }
 
-    /// A path in it, as text.
+    /// A path in this directory, as text.
     pub fn path(&self, name: &str) -> String {
         self.0.join(name).to_str().expect("UTF-8").to_owned()
     }

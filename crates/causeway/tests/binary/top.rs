@@ -305,7 +305,7 @@ fn a_screen_understands_what_comes_in_pieces() {
     }
 }
 
-/// `top` on a terminal of its own, 80 by 24.
+/// `top` on a new terminal with 80 columns and 24 lines.
 struct Shown {
     child: Child,
     /// The side of the terminal emulator.

@@ -244,7 +244,7 @@ impl Subject {
         }
     }
 
-    /// Asserts the result of a read, as far as the backend keeps data.
+    /// Asserts the result of a read; without [`Subject::keeps_data`] only its length.
     async fn expect(&self, node: &dyn Node, offset: u64, length: u32, expected: &[u8]) {
         let got = self.read(node, offset, length).await.expect("a read");
         assert_eq!(got.len(), expected.len(), "length of a read of {length} at {offset}");

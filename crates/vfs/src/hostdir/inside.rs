@@ -22,7 +22,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Enters a directory; `None` where the system refuses a thread a working directory of its own.
+    /// Enters a directory; `None` if the system does not allow a working directory per thread.
     pub(super) fn enter(directory: &OwnedFd) -> Option<Inside> {
         let own = OWN.get().unwrap_or_else(|| {
             // SAFETY: it touches no memory. From here on this thread shares neither its working directory nor its umask with

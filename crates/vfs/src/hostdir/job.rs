@@ -59,7 +59,7 @@ enum Group {
 
 pub(super) enum Work {
     Read(SgMut),
-    /// The payload, and an aligned copy of a part of it where the device cannot read the original.
+    /// The payload, and an aligned copy of a part of it if the device cannot read the original.
     Write(Sg, Option<Aligned>),
     Sync,
 }

@@ -106,7 +106,7 @@ pub struct HostDirOptions {
     /// The tree is a snapshot of that time of another tree. It is read-only, and its files have identities of their
     /// own, even if the file system gives them the ids of the original files.
     pub snapshot_of: Option<SnapshotTime>,
-    /// Use io_uring, where the system has it, for calls that wait for a disk.
+    /// Use io_uring, if the system has it, for calls that wait for a disk.
     pub io_uring: bool,
     /// Threads for calls that may block; started on demand.
     pub threads: usize,

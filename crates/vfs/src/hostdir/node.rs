@@ -34,7 +34,7 @@ pub(super) struct Open {
     pub(super) shows_links: AtomicBool,
     /// It was opened for writing too.
     pub(super) writes: bool,
-    /// The second descriptor, opened at the first unbuffered I/O; `None` where that is not supported.
+    /// The second descriptor, opened at the first unbuffered I/O; `None` if that is not supported.
     pub(super) direct: OnceLock<Option<Direct>>,
     /// Data was written through it that its file system may refuse later: see [`Open::wrote`].
     pub(super) unsettled: AtomicBool,
@@ -73,7 +73,7 @@ impl Drop for Shared {
 }
 
 impl Drop for Open {
-    /// Closing may block where it frees a file or its reserved space, writes data, or uses a network. It does not block
+    /// Closing may block if it frees a file or its reserved space, writes data, or uses a network. It does not block
     /// for a local file that was only read and still has a name.
     fn drop(&mut self) {
         let (tree, device) = (&self.shared.tree, &self.shared.device);
@@ -231,7 +231,7 @@ impl Open {
         rustix::fs::fsync(&*self.fd).map_err(|e| self.shared.failed(e.into()))
     }
 
-    /// Call it after a write: where the file system may report failures only later (a network file system), the close
+    /// Call it after a write: if the file system may report failures only later (a network file system), the close
     /// must check for them.
     pub(super) fn wrote(&self) {
         if !self.shared.device.local {

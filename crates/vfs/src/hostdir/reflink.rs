@@ -1,4 +1,4 @@
-//! Sharing blocks between files, where the file system can (XFS, Btrfs).
+//! Sharing blocks between files, if the file system supports it (XFS, Btrfs).
 #![allow(unsafe_code)] // one ioctl that no crate wraps
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

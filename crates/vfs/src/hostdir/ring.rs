@@ -128,7 +128,7 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
     // The disk starts the first requests of a batch while the server still decodes the last ones.
     if ring.due.len() >= EAGER {
         ring.push_due();
-        // The driver submits later what the kernel does not accept now.
+        // The driver submits entries later that the kernel does not accept now.
         let _ = ring.ring.submit();
     }
     let driver = ring.driver.take();
@@ -173,7 +173,7 @@ fn current() -> Option<Arc<Local>> {
 /// Creates a ring and starts its driver.
 ///
 /// # Errors
-/// The system's, where it has no io_uring or forbids it.
+/// The system's, if it has no io_uring or forbids it.
 fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
     let ring = make(runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)?;
     let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -17,7 +17,7 @@ use rustix::io::{self, Errno};
 use super::{HostDir, HostDirOptions, Tree, place};
 use crate::{SnapshotTime, Vfs, VfsError, VfsResult};
 
-/// So many of the newest snapshots are listed.
+/// The maximum number of listed snapshots; the newest are listed.
 const LISTED_MAX: usize = 4096;
 
 impl Tree {

@@ -247,7 +247,7 @@ fn as_security(read: io::Result<Vec<u8>>, device: &Device) -> VfsResult<Option<V
     }
 }
 
-/// Whether a file has a security descriptor; false where that cannot be determined.
+/// Whether a file has a security descriptor; false if that cannot be determined.
 pub(super) fn has_security(target: Target<'_>, device: &Device) -> bool {
     device.attributes && target.size(SECURITY.as_bytes()).is_ok()
 }
@@ -259,7 +259,7 @@ pub(super) fn set_security(fd: &OwnedFd, device: &Device, descriptor: &[u8]) -> 
     set(fd, device, SECURITY.as_bytes(), &value)
 }
 
-/// The id of the call that created the file; `None` where there is none or it is not valid.
+/// The id of the call that created the file; `None` if there is none or it is invalid.
 pub(super) fn creation_id(fd: &OwnedFd, device: &Device) -> VfsResult<Option<Vec<u8>>> {
     if !device.attributes {
         return Ok(None);

@@ -13,7 +13,7 @@ use crate::{VfsError, VfsResult};
 /// The most parts of one vectored call (IOV_MAX is 1024).
 const PARTS: usize = 64;
 
-/// One vectored read of the bytes from `done` to `length` into the buffers, as much as one call reads.
+/// One vectored read of the bytes from `done` to `length` into the buffers; it may read fewer bytes.
 pub(super) fn read_once(
     fd: &OwnedFd,
     offset: u64,

@@ -1,9 +1,9 @@
 //! Unbuffered I/O, which bypasses the page cache: for opens with FILE_NO_INTERMEDIATE_BUFFERING, and single READs and
 //! WRITEs with the UNBUFFERED flag (MS-SMB2 2.2.19, 2.2.21).
 //!
-//! It uses a second descriptor of the same file, opened with `O_DIRECT` at the first use, in the pool, as that waits
-//! for the disk. The kernel keeps it coherent with the cache: dirty pages are written before a read, and pages in the
-//! range of a write are dropped. Bypassing the cache does not make data durable: see write-through.
+//! It uses a second descriptor of the same file, opened with `O_DIRECT` at the first use. The pool opens it, because
+//! that waits for the disk. The kernel keeps it coherent with the cache: dirty pages are written before a read, and
+//! pages in the range of a write are dropped. Bypassing the cache does not make data durable: see write-through.
 //!
 //! I/O that is not possible in this way is buffered: offsets and lengths that are no multiples of the file's sector,
 //! file systems in memory, file systems without `O_DIRECT`. The latter two are logged once. Payload at unaligned
@@ -34,11 +34,11 @@ pub(super) struct Direct {
 
 /// The smallest possible sector, in bytes: ranges that are no multiples of it are not tried.
 const SECTOR_MIN: usize = 512;
-/// Both alignments where the kernel does not report them (before 6.1, or by the file system).
+/// Both alignments if the kernel (before 6.1) or the file system does not report them.
 const ASSUMED: usize = 4096;
 
 impl HostNode {
-    /// An unbuffered read; `None` where that is not possible.
+    /// An unbuffered read; `None` if that is not possible.
     pub(super) fn read_unbuffered(&self, offset: u64, want: &Want<'_>) -> Option<Io<VfsResult<Data>>> {
         let (open, length) = (&self.open, want.length as usize);
         if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
@@ -72,8 +72,8 @@ impl HostNode {
         }))
     }
 
-    /// An unbuffered write of at most `u32::MAX` bytes; `None` where that is not possible. The caller has checked that
-    /// the write is allowed.
+    /// An unbuffered write of at most `u32::MAX` bytes; `None` if that is not possible. The caller has checked that the
+    /// write is allowed.
     pub(super) fn write_unbuffered(
         &self,
         offset: u64,

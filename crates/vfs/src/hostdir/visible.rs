@@ -1,8 +1,8 @@
 //! Conversion between names on the disk and names shown to clients.
 //!
-//! Linux allows every byte but `/` and NUL; Windows refuses control characters, `" * / < > ? | \ :` and a space or a
-//! dot at the end (MS-FSCC 2.1.5.2). Such names are shown with the private-use characters that the Linux and macOS
-//! clients use for them, so they can be opened by the name in a listing:
+//! Linux allows every byte but `/` and NUL. Windows refuses control characters, `" * / < > ? | \ :`, and a space or a
+//! dot at the end (MS-FSCC 2.1.5.2). In the shown name these characters are replaced by the private-use characters that
+//! the Linux and macOS clients use, so that clients can open such a file by the name in a listing:
 //!
 //! | on the disk    | shown           | on the disk | shown  |
 //! |----------------|-----------------|-------------|--------|

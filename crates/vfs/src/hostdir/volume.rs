@@ -4,7 +4,7 @@
 //! device numbers are not used. It is the first of these that exists:
 //!
 //! 1. its UUID: `FS_IOC_GETFSUUID` (Linux 6.9), otherwise the link in `/dev/disk/by-uuid` to its device;
-//! 2. `f_fsid` of statfs(2), where it is made from the UUID ([`FSID_FROM_UUID`]);
+//! 2. `f_fsid` of statfs(2), if it is derived from the UUID ([`FSID_FROM_UUID`]);
 //! 3. 128 random bits, stored once in the extended attribute [`ATTRIBUTE`] of its root directory (or of its topmost
 //!    mounted directory). 18 bytes: u16 version = 1, little-endian, then the bits;
 //! 4. a number computed from `f_fsid` and the source of the mount, with a warning in the log: it may change.
@@ -37,7 +37,7 @@ const VERSION: u16 = 1;
 
 pub(super) const BTRFS: u64 = 0x9123_683e;
 
-/// `f_type` of file systems whose `f_fsid` is made from their UUID.
+/// `f_type` of file systems whose `f_fsid` is derived from their UUID.
 const FSID_FROM_UUID: [u64; 5] = [
     0xef53, // ext2, ext3, ext4
     BTRFS,

@@ -4,7 +4,7 @@
 //! once, time and randomness come from [`Env`], so a run replays from its seed. Names match without regard to case, as
 //! in `hostdir`.
 //!
-//! **`ram`.** A file is a map of 64 KiB blocks in an arena of its own. Reads of at least [`LEND_MIN`] bytes lend the
+//! **`ram`.** A file is a map of 64 KiB blocks in the tree's arena. Reads of at least [`LEND_MIN`] bytes lend the
 //! blocks; a block that is written while it is lent is copied first. Shorter reads are copied into the caller's
 //! arena. Blocks, names and metadata are charged against [`RamOptions::capacity`].
 //!
@@ -376,7 +376,7 @@ fn allow(inode: &Inode, r: &OpenRequest) -> VfsResult<()> {
     }
 }
 
-/// Whether `there` has the name of `to`; an exact name cannot be stored beside one that differs in case only.
+/// Refuses an exact name `to` if `there` differs from it in case only: the two cannot coexist in this backend.
 fn exactly(there: &Child, to: &VfsPath) -> VfsResult<()> {
     let other = to.is_exact() && to.name() != Some(&*there.name);
     if other { Err(VfsError::AccessDenied) } else { Ok(()) }

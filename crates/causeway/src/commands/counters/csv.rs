@@ -1,7 +1,7 @@
 //! The layout of typeperf and relog: the first line has `"(PDH-CSV 4.0) (UTC)(0)"` and the path of each counter; each
 //! further line has the time and the values of a sample in quotation marks, `" "` for a missing value.
 //!
-//! The columns are those of the first snapshot. That snapshot has no line of its own: rates need two.
+//! The columns are those of the first snapshot. That snapshot has no line, because rates need two snapshots.
 
 use std::io::{self, BufRead, Write};
 

@@ -70,7 +70,7 @@ impl<'a> Recorder<'a> {
 /// Reads a recording of either form.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::InvalidData`] where it is no recording, with the line.
+/// The system's; [`io::ErrorKind::InvalidData`], with the number of the line, if it is no recording.
 pub(super) fn load(path: &Path, selection: &Selection) -> Result<Vec<Series>, Failure> {
     let failed = |source| Failure::Local { path: path.to_owned(), source };
     let file = BufReader::new(File::open(path).map_err(failed)?);

@@ -66,7 +66,7 @@ pub(super) fn path(text: &str) -> Option<(&str, Option<&str>, &str)> {
         Some(with_host) => with_host.split_once('\\')?.1,
         None => text.strip_prefix('\\')?,
     };
-    // An instance may have backslashes and brackets of its own; a counter may have brackets, but no backslash.
+    // The name of an instance may contain backslashes and brackets; that of a counter brackets, but no backslash.
     let (object, counter) = rest.rsplit_once('\\')?;
     match object.split_once('(') {
         Some((set, instance)) => Some((set, Some(instance.strip_suffix(')')?), counter)),

@@ -12,7 +12,7 @@ use super::series::{Series, at};
 use crate::failure::Failure;
 use crate::output::{Output, printable};
 
-/// Instances beside each other.
+/// The number of instances side by side in one table.
 const ACROSS: usize = 4;
 /// Characters of an instance's name that are shown.
 const NAME_MAX: usize = 44;

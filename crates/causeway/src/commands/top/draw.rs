@@ -111,7 +111,7 @@ fn line(buf: &mut Buffer, area: Rect, y: u16, line: Line<'_>) {
     buf.set_line(area.x, area.y + y, &line, area.width);
 }
 
-/// Facts with their values bold, as many as fit.
+/// Draws facts with bold values, as many as fit into the line.
 fn facts(buf: &mut Buffer, area: Rect, y: u16, facts: &[(&str, String)]) {
     let mut spans = Vec::new();
     let mut used = 0;

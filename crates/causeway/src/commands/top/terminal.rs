@@ -93,7 +93,7 @@ mod tests {
 
     const CHILD: &str = "CAUSEWAY_TEST_PANICS";
 
-    /// Runs itself on a terminal of its own, where it panics while the screen is taken.
+    /// Runs this test again on a new terminal, where it panics while the alternate screen is active.
     #[test]
     fn a_panic_gives_the_terminal_back_and_is_read_there() {
         if std::env::var_os(CHILD).is_some() {

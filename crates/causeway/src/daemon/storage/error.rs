@@ -262,7 +262,7 @@ pub enum StorageError {
     NoLight {
         /// The disk in words.
         disk: String,
-        /// The system's reason, where there is an enclosure.
+        /// The system's reason, if there is an enclosure.
         why: Option<io::Error>,
     },
     /// An absent disk of a pool.

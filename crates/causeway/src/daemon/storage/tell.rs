@@ -57,7 +57,7 @@ impl Teller {
         self.tell_of(kind, self.object(Subject::Pool), message);
     }
 
-    /// Reports an event of an object in it.
+    /// Reports an event of an object of the pool.
     pub(super) fn tell_of(&self, kind: EventKind, object: String, message: String) {
         self.events.record(self.happening(kind, object, message));
     }
@@ -68,7 +68,7 @@ impl Teller {
         self.events.record(Happening { perceived_severity: WARNING, ..what });
     }
 
-    /// The description of an object in it, as in faults.
+    /// The description of an object of the pool, the same as in faults.
     pub(super) fn object(&self, subject: Subject) -> String {
         let paths = self.paths();
         self.pool.read(|s| match subject {

@@ -12,7 +12,7 @@ pub(super) struct MachineUser {
     pub(super) gids: Vec<u32>,
 }
 
-/// The machine's user with an account's name: exactly, else in lower case, as Linux writes them.
+/// The machine's user with the name of an account: the same name, otherwise the name in lower case.
 pub(super) fn user(account: &str) -> Option<MachineUser> {
     let found = |name: &str| match User::from_name(name) {
         Ok(user) => user,
@@ -30,7 +30,7 @@ pub(super) fn user(account: &str) -> Option<MachineUser> {
     Some(MachineUser { uid: user.uid.as_raw(), gids })
 }
 
-/// The number of the machine's group with a local group's name: exactly, else in lower case.
+/// The number of the machine's group with the name of a local group: the same name, otherwise in lower case.
 pub(super) fn group(name: &str) -> Option<u32> {
     let found = |name: &str| Group::from_name(name).ok().flatten();
     Some(found(name).or_else(|| found(&name.to_lowercase()))?.gid.as_raw())

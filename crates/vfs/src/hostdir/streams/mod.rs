@@ -1,4 +1,4 @@
-//! Named streams (MS-FSA 2.1.1.5): small ones in an extended attribute of the file, large ones in a file of their own.
+//! Named streams (MS-FSA 2.1.1.5): small ones in an extended attribute of the file, each large one in a separate file.
 //!
 //! **Records.** Each stream has one extended attribute `user.causeway.stream.IDENTITY` of its file or directory, so it
 //! stays with the inode when any process renames the file. IDENTITY is 16 hexadecimal digits of a unique random number.

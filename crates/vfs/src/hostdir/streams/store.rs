@@ -101,7 +101,7 @@ impl Store {
             collector.collect();
             collector.share();
         };
-        // On a thread of its own: it checks every sidecar.
+        // On a separate thread, because it checks every sidecar.
         if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
             tracing::warn!("orphaned streams could not be removed: {e}");
             store.share();

@@ -92,7 +92,7 @@ async fn itself(vfs: &dyn Vfs, path: VfsPath) -> VfsResult<Opened> {
     vfs.open(&Ctx::default(), request).wait().await
 }
 
-/// The target, as the reparse point's data has it (MS-FSCC 2.1.2.4): the text, and whether it is relative.
+/// The target from the data of the reparse point (MS-FSCC 2.1.2.4): the text, and whether it is relative.
 async fn target(opened: &Opened) -> (String, bool) {
     let point = opened.node.reparse_point(&Ctx::default()).wait().await.expect("readable").expect("a link");
     assert_eq!((point.tag, point.tag), (0xA000_000C, opened.stat.reparse.tag));

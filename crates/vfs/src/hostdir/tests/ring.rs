@@ -211,7 +211,7 @@ async fn dropped_at_each_await() {
     }
 }
 
-/// The end of a runtime waits for issued I/O, and the next runtime on the thread has a ring of its own.
+/// The end of a runtime waits for issued I/O, and the next runtime on the thread has another ring.
 #[test]
 fn a_runtime_ends_after_its_jobs() {
     let Some(dir) = disk() else { return };
@@ -247,7 +247,7 @@ fn runtimes_in_turns() {
     }
 }
 
-/// Workers with a ring each, on one file: each writes blocks of its own, and all flush.
+/// Several workers, each with a ring, use one file: each writes different blocks, and all flush.
 #[test]
 fn four_workers() {
     const BLOCKS: u64 = 64;

@@ -61,7 +61,7 @@ fn records(file: &Path) -> Vec<String> {
     all.filter(|n| n.starts_with(PREFIX)).collect()
 }
 
-/// Collects orphans, as a start of the server does. `None` where the system does not let this process find them.
+/// Collects orphans like a start of the server. `None` if the system does not let this process find them.
 fn collect(dir: &Path, vfs: &HostDir) -> Option<usize> {
     let top = rustix::fs::open(dir, OFlags::PATH, Mode::empty()).expect("there");
     let store =

@@ -156,7 +156,7 @@ impl Directory {
         })
     }
 
-    /// Asks the server whether so many bytes fit, before any are written.
+    /// Asks the server whether it has space for `bytes`, before any data is written.
     ///
     /// # Errors
     /// [`Failure::NoRoom`], or the error of the server.

@@ -66,7 +66,7 @@ impl Screen {
     }
 }
 
-/// One run, as the screen sees it.
+/// Shows one run on the screen, and reads the pool's counters at its start and end.
 pub(super) struct Watch<'a> {
     screen: &'a mut Screen,
     rows: &'a [Row],

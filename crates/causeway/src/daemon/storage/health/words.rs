@@ -363,7 +363,7 @@ fn one_or(count: u64, one: &'static str, several: &'static str) -> &'static str 
     if count == 1 { one } else { several }
 }
 
-/// The number of a disk, as commands take it.
+/// The number of a disk as an argument of commands.
 fn number_of(place: &Place) -> String {
     match place {
         Place::Disk(disk) => disk.0.to_string(),
@@ -462,7 +462,7 @@ pub(super) fn create(taken: &[String], disks: &[DiskStatus]) -> String {
     format!("causeway pool create {name} --disk{}", places(disks))
 }
 
-/// The paths of disks, as commands take them.
+/// The paths of disks as arguments of commands.
 fn places(disks: &[DiskStatus]) -> String {
     let paths = disks.iter().filter_map(|d| d.path.as_ref());
     paths.map(|p| format!(" {}", quoted(&p.display().to_string()))).collect()
