@@ -353,7 +353,7 @@ impl Daemon {
         &self.env
     }
 
-    /// What it listens on.
+    /// Its listeners.
     pub fn listeners(&self) -> &[Listener] {
         &self.listeners
     }

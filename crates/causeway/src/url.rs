@@ -33,7 +33,7 @@ pub struct Location {
     pub directory: bool,
 }
 
-/// Why a text names no place.
+/// Why a text is not a valid location.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UrlError {
     /// Neither a URL nor a UNC path.
@@ -50,7 +50,7 @@ pub enum UrlError {
     /// No host.
     #[error("{0:?} names no server: write smb://host/share/path")]
     NoHost(String),
-    /// A port that is none.
+    /// An invalid port.
     #[error("{port:?} is not a port: use 1 to 65535")]
     Port {
         /// The text.
@@ -67,7 +67,7 @@ pub enum UrlError {
     /// A pattern where a name is needed.
     #[error("{0:?} is a pattern: only causeway ls accepts * and ?, and only in the last name")]
     Pattern(String),
-    /// A path that no share has.
+    /// A path that is invalid on a share.
     #[error("{:?}: {source}", shortened(path))]
     Path {
         /// The path.
@@ -75,10 +75,10 @@ pub enum UrlError {
         /// The reason.
         source: vfs::PathError,
     },
-    /// A path where one is needed.
+    /// A share is needed, but the text names none.
     #[error("{0} names no share: add /share")]
     NoShare(String),
-    /// A file where one is needed.
+    /// A path is needed, but the text names none.
     #[error("{0} names no file: add its path")]
     NoPath(String),
 }

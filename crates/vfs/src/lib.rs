@@ -132,7 +132,7 @@ pub trait Node: Any + Send + Sync {
     /// The identity of the file: equal for all opens of one file, also after a restart.
     fn id(&self) -> FileKey;
 
-    /// What it is. A named stream is a file, also that of a directory.
+    /// File or directory. A named stream is a file, even if it belongs to a directory.
     fn kind(&self) -> Kind;
 
     /// Current size, times, attributes. For a named stream the size and the allocation are the stream's, the rest is

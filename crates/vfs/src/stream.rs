@@ -56,7 +56,7 @@ impl StreamName {
         Ok(StreamName { name: name.into(), folded: fold(name).into() })
     }
 
-    /// As the client or the disk gave it.
+    /// The name as it was given, in its original case.
     pub fn as_str(&self) -> &str {
         &self.name
     }

@@ -73,7 +73,7 @@ async fn remove_tree(remote: &Remote, top: &Location, failed: &Tally, out: Outpu
         todo.push((place.clone(), true));
         for entry in remote.list(&place.path).await? {
             match place.join(&entry.name) {
-                // Of a link, only the link is removed.
+                // For a link, only the link is removed, not its target.
                 Ok(child) if entry.directory => todo.push((child, entry.is_link())),
                 Ok(child) => note(remote.remove_file(&child.path).await)?,
                 Err(e) => note(Err(e.into()))?,

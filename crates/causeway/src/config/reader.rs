@@ -204,7 +204,7 @@ impl<'a, 't> Table<'a, 't> {
         Some(bytes)
     }
 
-    /// One of some words.
+    /// One of a list of words.
     pub(super) fn word<T: Copy>(
         &self,
         key: &'static str,

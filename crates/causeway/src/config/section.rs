@@ -221,7 +221,7 @@ fn read_shares(
     is_toml: bool,
 ) -> Vec<ShareSection> {
     let Some(v) = top.value("share") else {
-        // In a file with invalid TOML they may exist but were not read.
+        // A file with invalid TOML may have shares that were not read.
         if is_toml {
             top.report(&(0..0), "share", ProblemKind::NoShares);
         }

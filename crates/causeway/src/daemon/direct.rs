@@ -50,7 +50,7 @@ async fn establish(stream: TcpStream, context: &Context) -> Result<(SmbDirect, S
     let incoming = iwarp::respond(stream, context.env.clone(), options).await?;
     let said = depths(&incoming.private_data);
     let ord = ord.min(incoming.ird.or(said.map(|(ird, _)| ird)).unwrap_or(READS_UNKNOWN));
-    // A peer that sends its depths in private data expects this side's there too.
+    // A peer that sends its depths in private data expects the server's depths there too.
     let reply = said.map_or_else(Vec::new, |_| [ird.to_be_bytes(), ord.to_be_bytes()].concat());
     let queue_pair = Box::new(incoming.accept(&reply, ird, ord).await?);
     let (arena, env) = (context.arena.clone(), context.env.clone());

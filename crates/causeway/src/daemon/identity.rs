@@ -1,7 +1,7 @@
 //! The server's identity across restarts: its GUID, which clients compare (MS-SMB2 3.3.1.5 ServerGuid), and
 //! the number of its starts, which is part of the ids of open files.
 //!
-//! They are in `server.json` in the directory `server.state`. Without that directory both are new at each start:
+//! They are stored in `server.json` in the directory `server.state`. Without that directory both are new at each start:
 //! clients then regard it as another server, and persistent handles are not available.
 
 use std::fs::File;

@@ -81,7 +81,7 @@ fn bind(transport: Transport, address: SocketAddr) -> io::Result<Bound> {
 }
 
 impl Bound {
-    /// For the status.
+    /// The listener in the form of the server's status.
     pub(super) fn describe(&self) -> types::Listener {
         types::Listener { transport: self.transport.as_str().to_owned(), address: self.address }
     }

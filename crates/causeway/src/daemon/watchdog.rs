@@ -13,7 +13,7 @@ const BEAT: Duration = Duration::from_millis(50);
 /// A worker that is this much later than its beat has stalled.
 const STALL: Duration = Duration::from_millis(100);
 
-/// One worker's pulse.
+/// The beats and stalls of one worker.
 pub(super) struct Pulse {
     env: Env,
     started: Instant,
@@ -57,7 +57,7 @@ impl Pulse {
         (self.stalls.load(Ordering::Relaxed), self.longest_us.load(Ordering::Relaxed) / 1000)
     }
 
-    /// One beat; counts a stall that ends here.
+    /// Records one beat, and counts a stall that ends with it.
     fn mark(&self) {
         let now = self.now_us();
         let before = self.last_us.swap(now, Ordering::Relaxed);

@@ -116,7 +116,7 @@ pub fn one_share(places: &[Location]) -> Result<&Location, Failure> {
 /// Reads URLs of files or directories: at least one, all on one share.
 ///
 /// # Errors
-/// When there is none, one is no place or has no path, or they are on several shares.
+/// There is no URL, a URL is invalid or has no path, or the URLs are on several shares.
 pub fn named(arguments: &[String]) -> Result<Vec<Location>, Failure> {
     let places = arguments.iter().map(|p| Location::parse(p)).collect::<Result<Vec<_>, _>>()?;
     for place in &places {

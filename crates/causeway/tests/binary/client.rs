@@ -364,7 +364,7 @@ fn a_get_goes_on_where_it_can() {
     };
     assert_eq!(get(), 0); // nothing there
 
-    // One block and a torn piece behind it.
+    // The part has one block and an incomplete piece behind it.
     lay(&part, [&all[..BLOCK], b"torn"].concat());
     lay(format!("{part}.state"), &state);
     assert_eq!(get(), BLOCK as u64);
@@ -397,7 +397,7 @@ fn a_put_goes_on_where_it_can() {
     };
     assert_eq!(put(), 0); // nothing there
 
-    // The server's end: one block and a torn piece behind it.
+    // The part on the server has one block and an incomplete piece behind it.
     lay(&part, [&all[..BLOCK], b"torn"].concat());
     lay(format!("{part}.state"), &state);
     assert_eq!(put(), BLOCK as u64);
@@ -565,7 +565,7 @@ fn an_administrator_sees_and_ends_a_session() {
     assert_eq!(p.server.ask(&["user", "remove", "alice"]).code, 0);
     assert!(p.fails(&["ls", &p.url("files")]).contains("check user and password"));
 
-    // A share that is removed is gone for clients.
+    // Clients cannot use a removed share.
     assert_eq!(p.server.ask(&["share", "remove", "ram"]).code, 0);
     assert_eq!(
         p.server.ask_with(&["user", "add", "alice", "--password-stdin"], &format!("{PASSWORD}\n")).code,

@@ -3,7 +3,7 @@
 use super::{Subject, pattern};
 use crate::VfsError;
 
-/// One file, two names.
+/// A file with two names.
 pub(super) async fn second_name(s: &Subject) {
     let f = s.file("f").await;
     s.directory("d").await;

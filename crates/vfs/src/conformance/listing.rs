@@ -71,7 +71,7 @@ pub(super) async fn ten_thousand(s: &Subject) {
     assert!(!seen.contains_key(".") && !seen.contains_key(".."));
 }
 
-/// One entry by name.
+/// Looks up one entry by name.
 pub(super) async fn lookup(s: &Subject) {
     let c = Ctx::default();
     let (d, f) = (s.directory("d").await, s.file("d\\Straße").await);

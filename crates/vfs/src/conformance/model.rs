@@ -25,7 +25,7 @@ type Bytes = Rc<RefCell<Vec<u8>>>;
 
 #[derive(Clone)]
 struct Entry {
-    /// As stored.
+    /// The name as stored.
     name: String,
     /// `None`: a directory.
     bytes: Option<Bytes>,
@@ -325,7 +325,7 @@ impl Model {
         Ok(())
     }
 
-    /// The names in a directory; `None` if it is none.
+    /// The names in a directory; `None` if `directory` is not a directory.
     fn list(&self, directory: &str) -> Option<Vec<String>> {
         let prefix = match directory {
             "" => String::new(),

@@ -84,7 +84,7 @@ async fn hostdir_without_io_uring() {
     run_some(|| host(&std::env::temp_dir(), options()), |name| name.starts_with("data::")).await;
 }
 
-/// On a file system in memory, where every call completes at once.
+/// A directory on a file system in memory: every call completes at once.
 #[tokio::test]
 async fn hostdir_in_memory() {
     let memory = Path::new("/dev/shm");

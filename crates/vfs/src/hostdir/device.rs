@@ -113,7 +113,7 @@ impl Device {
 
 /// Whether a file can have `user.*` attributes. Only a clear refusal counts as no.
 fn takes_attributes(fd: BorrowedFd<'_>) -> bool {
-    // By its path: `fd` may be opened with `O_PATH`.
+    // Queried by its path, because `fd` may be opened with `O_PATH`.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     !matches!(rustix::fs::getxattr_query(path, "user.causeway.sd"), Err(Errno::OPNOTSUPP | Errno::NOSYS))
 }

@@ -67,9 +67,9 @@ pub(super) enum Work {
 /// A part of a payload, copied to an address that the device can read from.
 pub(super) struct Aligned {
     room: Vec<u8>,
-    /// Where the copy begins in `room`.
+    /// The offset of the copy in `room`, in bytes.
     start: usize,
-    /// Which bytes of the payload these are.
+    /// The range of the payload that was copied.
     part: Range<usize>,
 }
 

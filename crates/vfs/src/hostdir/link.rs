@@ -31,7 +31,7 @@ pub(super) fn is_link(stat: &Statx) -> bool {
 pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey) -> Stat {
     let known = node::Known::default();
     let mut link = node::convert(stat, kind, id, &known);
-    // On the host its length is that of the target's text; on Windows a link has no data.
+    // On the host the size is the length of the target's text; on Windows a link has no data.
     (link.size, link.allocation) = (0, 0);
     link.attributes = match kind {
         Kind::File => Attributes::ARCHIVE | Attributes::REPARSE_POINT,

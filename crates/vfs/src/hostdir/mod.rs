@@ -158,10 +158,10 @@ struct Tree {
     files: Mutex<HashMap<FileKey, Weak<Shared>>>,
     /// The temporary name of this tree's new files, unique to this tree.
     temporary: String,
-    /// One of these is held while the names in a directory change, so that the case-insensitive lookup and the change
-    /// are atomic; the directory's number selects it.
+    /// One of these is locked while the names in a directory change, so that the case-insensitive lookup and the change
+    /// are atomic; the directory's number selects the lock.
     changing: [Mutex<()>; 16],
-    /// The watches for changes; dangling while there are none.
+    /// The watches for changes; cannot be upgraded while there are none.
     changes: Mutex<Weak<Changes>>,
     info: VolumeInfo,
 }

@@ -229,7 +229,7 @@ impl Inner {
             }
             let Some(key) = self.watches.get(&event.wd()).copied() else { continue };
             if event.events().contains(ReadFlags::IGNORED) {
-                // The directory is gone, and the watch with it.
+                // The directory was removed, which also ends its watch.
                 self.watches.remove(&event.wd());
                 if let Some(directory) = self.directories.remove(&key) {
                     self.total -= directory.count;

@@ -377,7 +377,7 @@ impl Tree {
         let new = Arc::new(new);
         let mut files = self.files.lock();
         if let Some(there) = files.get(&new.id).and_then(|w| w.upgrade()) {
-            drop(files); // before `new`, whose drop takes the lock
+            drop(files); // before `new`, whose drop locks it
             return there;
         }
         files.insert(new.id, Arc::downgrade(&new));

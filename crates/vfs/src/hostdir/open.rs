@@ -159,7 +159,7 @@ impl Tree {
 
     /// The [`Parent`] of a new file in `place`; `None` when the directory was moved meanwhile.
     fn parent(&self, place: &Place) -> VfsResult<Option<Parent>> {
-        // The directory was resolved before the lock was taken and its names were read: it may have been moved since.
+        // The directory was resolved before it was locked and its names were read: it may have been moved since then.
         let Some(closed) = self.closed(&place.fd, &place.disk, false)? else { return Ok(None) };
         let device = self.device(&place.fd, device::number(&place.stat))?;
         // Attributes cannot be read through `place.fd` (`O_PATH`); by its path below `/proc` it takes twice as long.

@@ -11,7 +11,7 @@ use crate::{FileKey, OpenRequest, VfsError, VfsPath, VfsResult, short};
 /// Stay below the descriptor; do not jump through `/proc`.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 
-/// The longest path that Linux takes in one call, in bytes without the NUL.
+/// The longest path that Linux accepts in one call, in bytes without the NUL.
 const PATH_MAX: usize = 4095;
 
 /// How often a resolution that raced a rename (EAGAIN) is repeated.

@@ -31,7 +31,7 @@ pub(super) struct Narrowed {
 }
 
 impl Narrowed {
-    /// For a list that cannot be read: no bits.
+    /// No bits: for a list that cannot be read.
     pub(super) const UNREADABLE: Narrowed = Narrowed { group: 0, others: 0 };
 
     /// Reads a list as the kernel gives it: a version (2, 32 bits), then entries of tag (16 bits), permissions (16 bits)

@@ -163,7 +163,7 @@ pub(super) fn top(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 
 /// A line of `/proc/self/mountinfo`.
 struct Mount {
-    /// Which directory of the file system it shows.
+    /// The directory of the file system that is mounted.
     root: String,
     point: String,
     source: String,

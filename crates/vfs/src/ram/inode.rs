@@ -64,7 +64,7 @@ pub(super) enum Content {
 /// One directory entry.
 #[derive(Clone)]
 pub(super) struct Child {
-    /// As stored.
+    /// The name as stored.
     pub(super) name: String,
     pub(super) inode: Arc<Inode>,
 }

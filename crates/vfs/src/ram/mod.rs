@@ -87,7 +87,7 @@ impl RamFs {
     /// An empty tree that drops written data and reads as zeros.
     ///
     /// # Errors
-    /// As [`RamFs::new`]; none are expected.
+    /// Those of [`RamFs::new`]; none are expected.
     pub fn null(env: &Env, label: impl Into<String>) -> std::io::Result<Arc<RamFs>> {
         Ok(RamFs::build(env, label.into(), Store::new(NULL_CAPACITY, false)?, true))
     }

@@ -12,7 +12,7 @@ use crate::{VfsError, VfsResult};
 pub(super) struct Store {
     /// `None` for a tree that keeps no data.
     arena: Option<Arena>,
-    /// In bytes.
+    /// The limit in bytes.
     capacity: u64,
     used: AtomicU64,
     zeros: OnceLock<IoBuf>,
@@ -25,7 +25,7 @@ impl Store {
     /// The system's, when the address range cannot be mapped.
     pub(super) fn new(capacity: u64, keeps_data: bool) -> std::io::Result<Store> {
         let arena = if keeps_data {
-            // More than the capacity: blocks that readers hold are copied when they are written.
+            // The arena is larger than the capacity, because blocks that readers hold are copied when they are written.
             let bytes = capacity.saturating_add(capacity / 4).saturating_add(16 << 20);
             Some(Arena::new(usize::try_from(bytes).unwrap_or(usize::MAX))?)
         } else {

@@ -76,7 +76,7 @@ pub trait VirtualDisks: Send + Sync + 'static {
     /// Renames a virtual disk.
     ///
     /// # Errors
-    /// As [`VirtualDisks::create`].
+    /// Those of [`VirtualDisks::create`].
     fn rename(&self, number: u64, name: String) -> BoxFuture<VfsResult<()>>;
 
     /// Destroys a virtual disk and its data.
@@ -111,7 +111,7 @@ pub struct OpenDisk {
 pub struct SpaceFiles {
     env: Env,
     arena: Arena,
-    /// By the virtual disk's number.
+    /// The files by the number of their virtual disk.
     known: Mutex<HashMap<u64, Known>>,
 }
 

@@ -34,7 +34,7 @@ pub(in crate::commands) use table::Report;
 /// The shortest measurement, in seconds.
 const SECONDS_MIN: f64 = 0.05;
 const SECONDS_MAX: f64 = 86_400.0;
-/// From this size of all files on, the time to write them is printed first; in bytes.
+/// If all files together have at least this size in bytes, the time to write them is printed first.
 const LONG_TO_WRITE: u64 = 64 << 30;
 /// The assumed write rate of a disk for that time, in bytes per second.
 const RATE: u64 = 1_000_000_000;

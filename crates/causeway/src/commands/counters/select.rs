@@ -14,7 +14,8 @@ struct Wanted {
 }
 
 impl Selection {
-    /// `sets` are names or paths; none selects all. `instance` narrows all of them. `None` if a name is unknown.
+    /// `sets` are names or paths; an empty list selects all. `instance` restricts all of them. `None` if a name is
+    /// unknown.
     pub(super) fn new(sets: &[String], instance: Option<&str>) -> Option<Selection> {
         let instance = instance.unwrap_or("*");
         let mut wanted = Vec::new();

@@ -48,7 +48,7 @@ pub(super) fn at<'a>(
     })
 }
 
-/// One series for each counter of each instance that any snapshot has; each point from two neighbours.
+/// One series for each counter of each instance in any snapshot. Each point is computed from two consecutive snapshots.
 pub(super) fn series(snapshots: &[Snapshot], selection: &Selection) -> Vec<Series> {
     let times: Vec<u64> = snapshots.iter().skip(1).map(|s| s.unix_ms).collect();
     let mut out = Vec::new();

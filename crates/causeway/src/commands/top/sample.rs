@@ -11,7 +11,7 @@ use crate::control::types::{ServerStatus, SessionStatus};
 /// How long a response may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// One moment of a server.
+/// The state of a server at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) server: ServerStatus,

@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) help_line: usize,
     /// The table in focus, an index into [`KINDS`].
     pub(super) focus: usize,
-    /// For each table.
+    /// The state of each table.
     pub(super) tables: [TableState; KINDS.len()],
     /// Why the server does not respond, with the cure.
     pub(super) lost: Option<String>,

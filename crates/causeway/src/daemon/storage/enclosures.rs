@@ -53,7 +53,7 @@ impl Pools {
     /// Switches the light of a disk's slot on or off.
     ///
     /// # Errors
-    /// [`StorageError::NoLight`] with a description of the disk; there is no such disk.
+    /// [`StorageError::NoLight`] with a description of the disk; or there is no such disk.
     pub async fn identify(&self, request: Identify) -> Result<Changed, StorageError> {
         let info = self.info_of(&request.disk).await?;
         let words = describe(&info);

@@ -32,7 +32,7 @@ pub enum StorageError {
     NoDisk {
         /// The pool.
         pool: String,
-        /// As requested.
+        /// The disk as requested.
         disk: String,
     },
     /// The caller's: several objects have the name.
@@ -212,7 +212,7 @@ pub enum StorageError {
         name: String,
         /// For one row.
         needed: usize,
-        /// Disks with room for a row, besides those that it has.
+        /// Disks with space for a row, in addition to those that store it.
         disks: usize,
         /// The media that it may use.
         media: MediaClass,
@@ -743,7 +743,7 @@ pub(super) fn place_for_people(place: &Place) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Why a pool cannot be opened, in words for people.
+/// Why a pool cannot be opened, as text.
 pub(super) fn why_closed(why: &OpenError) -> String {
     match why {
         OpenError::Held { by, since_unix_s } => format!(

@@ -509,7 +509,8 @@ fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> 
     behind.then(|| away.into_iter().collect())
 }
 
-/// Whether the file system of a disk's file has some room. For a thin device this is unknown.
+/// Whether the file system of a disk's file has at least [`ROOM`] free bytes; false for a device, even a thin one,
+/// because its free space is unknown.
 fn has_room(path: &Path) -> bool {
     let room = |path| rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= ROOM);
     path.is_file() && room(path)

@@ -56,7 +56,7 @@ impl Pools {
             None => (Some(self.disk_of_pool(&request.disk)?), find::expand(&self.devices)),
         };
         let in_service = |open: &OpenPool, number: DiskNumber| {
-            // Its storage may have been full, and may have room again.
+            // Its storage may have been full, and may have free space again.
             open.look_for_jobs();
             done(format!("disk {} of the pool {} is in service", number.0, open.name()), Vec::new())
         };

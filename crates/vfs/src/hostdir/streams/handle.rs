@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// The longest handle (MAX_HANDLE_SZ).
 const MAX: usize = 128;
 
-/// `struct file_handle` with room for every handle.
+/// `struct file_handle` with space for the longest handle.
 #[repr(C)]
 struct Handle {
     bytes: libc::c_uint,
@@ -22,7 +22,8 @@ struct Handle {
 pub(super) fn of(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let mut handle = Handle { bytes: MAX as libc::c_uint, kind: 0, handle: [0; MAX] };
     let mut mount = 0;
-    // SAFETY: `handle` has the layout and the room that its first field says; all pointers outlive the call.
+    // SAFETY: `handle` has the kernel's layout and the space that its first field states; all pointers outlive the
+    // call.
     let r = unsafe {
         libc::name_to_handle_at(
             fd.as_raw_fd(),
@@ -48,7 +49,7 @@ pub(super) fn open(mount: BorrowedFd<'_>, stored: &[u8]) -> Result<OwnedFd, Errn
     let mut handle =
         Handle { bytes: bytes.len() as libc::c_uint, kind: i32::from_le_bytes(*kind), handle: [0; MAX] };
     handle.handle.get_mut(..bytes.len()).ok_or(Errno::INVAL)?.copy_from_slice(bytes);
-    // SAFETY: `handle` has the layout and the bytes that its first field says, and outlives the call.
+    // SAFETY: `handle` has the kernel's layout and the bytes that its first field states, and outlives the call.
     let fd = unsafe {
         libc::open_by_handle_at(
             mount.as_raw_fd(),

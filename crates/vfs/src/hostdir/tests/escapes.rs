@@ -97,7 +97,8 @@ async fn links_that_stay_inside() {
     assert_eq!(listed(&*p.vfs, "a").await, ["b", "file"]);
 }
 
-/// While another thread repeatedly exchanges a directory with a link that leads out of the tree.
+/// Opens and removes files while another thread repeatedly exchanges a directory with a link that leads out of the
+/// tree.
 #[tokio::test]
 async fn a_race_with_a_link() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};

@@ -118,7 +118,7 @@ async fn what_is_refused_at_close_inner() {
     let (vfs, c) = (HostDir::open(&dir.join("m"), options).expect("a directory"), Ctx::default());
     let reader = open(&*vfs, "f", OpenMode::Create).await.expect("made").node;
     let f = existing(&*vfs, "f").await.node;
-    // The write's result is dropped; the close waits for the write all the same.
+    // The future of the write is dropped; the close waits for the write nevertheless.
     drop(f.write(&c, 0, payload(&vec![1; 4 << 20])));
     assert_eq!(reader.close(&c).wait().await, Ok(()), "nothing was written through it");
     assert_eq!(f.close(&c).wait().await, Err(VfsError::NoSpace));

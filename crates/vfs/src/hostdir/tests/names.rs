@@ -126,7 +126,7 @@ async fn news_are_lost() {
     assert_eq!(existing(&*vfs, "meanWHILE").await.path.name(), Some("Meanwhile"));
 }
 
-/// More directories than are kept.
+/// More directories than the cache can hold.
 #[tokio::test]
 async fn many_directories() {
     let dir = tempfile::tempdir().expect("a directory");

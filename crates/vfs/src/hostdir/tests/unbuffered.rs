@@ -14,7 +14,7 @@ pub(super) const PAST: Ctx =
 
 /// A directory on a file system that supports I/O without its page cache; `None`, with a message, if there is none.
 pub(super) fn disk() -> Option<tempfile::TempDir> {
-    // In the build directory: the temporary directory may be in memory.
+    // Uses the build directory, because the temporary directory may be in memory.
     let place = std::env::current_exe().expect("this program");
     let dir = tempfile::tempdir_in(place.parent().expect("a directory")).expect("a directory");
     let file = std::fs::File::create(dir.path().join("probe")).expect("room");

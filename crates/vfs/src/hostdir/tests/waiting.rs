@@ -191,8 +191,8 @@ async fn a_lease_is_waited_for() {
     }
 }
 
-/// As above, by a name that differs in case and might be created: other names in the directory can change during the
-/// wait.
+/// The same wait, for a name that differs in case and that the call could create: other names in the directory can
+/// change during the wait.
 #[tokio::test]
 async fn a_lease_is_waited_for_without_the_names() {
     let dir = tempfile::tempdir().expect("a directory");
