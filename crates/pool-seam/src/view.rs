@@ -32,6 +32,8 @@ pub struct SpaceView {
 pub struct DiskView {
     /// The current membership; `None` if the disk is absent.
     pub membership: Option<Membership>,
+    /// Whether it is to leave the pool for good: nothing waits for its return.
+    pub is_leaving: bool,
     /// The positions of its areas.
     pub areas: Areas,
 }

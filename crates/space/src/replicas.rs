@@ -1,7 +1,7 @@
 //! The replicas of a space's log according to the metadata: a removed one is replaced, on its disk when that returns,
 //! or on another one. `docs/0004-spaces.md`, section D, "Place", and rule 17.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
 use disk::{DiskError, Op, Place};
@@ -21,6 +21,8 @@ pub(crate) struct Replicas(Mutex<State>);
 struct State {
     /// The replicas in use, by the generation of their copy in the log's row.
     all: BTreeMap<u32, Taking>,
+    /// Those whose slabs are being freed: no write to them begins, even if the removal of their disk is refused.
+    freeing: BTreeSet<u32>,
     /// The view in which there was no room for another one.
     no_room: Option<ViewVersion>,
 }
@@ -60,6 +62,11 @@ impl Replicas {
 
     fn has(&self, copy: &SlabCopy) -> bool {
         self.0.lock().all.contains_key(&copy.generation)
+    }
+
+    /// Whether its slab is being freed.
+    pub(crate) fn is_freeing(&self, generation: u32) -> bool {
+        self.0.lock().freeing.contains(&generation)
     }
 
     fn counts(&self, copy: &SlabCopy) -> bool {
@@ -134,19 +141,12 @@ impl Inner {
         if moving.copy.missed != 0 || !self.replicas.counts(&moving.copy) {
             return Ok(false);
         }
-        // The old slab is freed, so no write may be in flight to it.
         let old = log.slabs[usize::from(moving.index)].generation;
-        self.log().leaving(old);
-        self.log().idle(old).await;
-        let ended = self.commit_if_fits(vec![OwnerOp::EndMove { row, birth }]).await;
-        if ended != Ok(true) {
-            self.log().stays(old);
-        }
-        ended.map(|_| true)
+        self.commit_freeing(old, OwnerOp::EndMove { row, birth }).await.map(|_| true)
     }
 
-    /// Frees the last replica if the space's resiliency requires fewer, and all are complete: none is joining then, and
-    /// only this task begins joins. Returns whether it did.
+    /// Frees a replica if the space's resiliency requires fewer, and all are complete: none is joining then, and only
+    /// this task begins joins. Returns whether it did.
     async fn free_replica(&self, view: &SpaceView) -> Result<bool, SpaceError> {
         let Some(log) = view.log_row() else { return Ok(false) };
         let is_complete = |copy: &SlabCopy| copy.missed == 0 && self.replicas.counts(copy);
@@ -154,12 +154,27 @@ impl Inner {
         if !is_long || log.moving().is_some() || !log.slabs.iter().all(is_complete) {
             return Ok(false);
         }
-        let generation = log.slabs.last().expect("more than required").generation;
-        // The last slab is freed, so no write may be in flight to it.
+        // The coordinator accepts a replica without which the others are separated as well as possible.
+        for copy in log.slabs.iter().rev() {
+            let op = OwnerOp::FreeReplica { generation: copy.generation };
+            if self.commit_freeing(copy.generation, op).await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Commits an operation that frees a replica's slab: no write is in flight to it. Returns whether it is committed.
+    async fn commit_freeing(&self, generation: u32, op: OwnerOp) -> Result<bool, SpaceError> {
+        self.replicas.0.lock().freeing.insert(generation);
         self.log().leaving(generation);
         self.log().idle(generation).await;
-        let freed = self.commit_if_fits(vec![OwnerOp::FreeReplica { generation }]).await;
-        if freed != Ok(true) {
+        let freed = self.commit_if_fits(vec![op]).await;
+        let mut replicas = self.replicas.0.lock();
+        replicas.freeing.remove(&generation);
+        // If the coordinator is removing the disk, it also ends that state.
+        let is_leaving = replicas.all.get(&generation).is_some_and(|taking| taking.port.is_leaving());
+        if freed != Ok(true) && !is_leaving {
             self.log().stays(generation);
         }
         freed

@@ -163,8 +163,18 @@ impl Rig {
 
     /// Sets the number of copies of new rows; existing rows keep theirs until they are reshaped.
     pub(crate) fn set_resiliency(&self, to: Resiliency) {
+        self.change(|metadata| metadata.set_resiliency(to));
+    }
+
+    /// Declares that a disk leaves the pool for good.
+    pub(crate) fn give_up(&self, disk: DiskNumber) {
+        self.change(|metadata| metadata.give_up(disk));
+    }
+
+    /// Changes the metadata, and shows it to the owner.
+    fn change(&self, change: impl FnOnce(&mut Metadata)) {
         let mut state = self.state.lock();
-        state.record(&self.machine, |metadata| metadata.set_resiliency(to));
+        state.record(&self.machine, change);
         let (owner, view) = (state.owner(), state.metadata.view());
         drop(state);
         if let Some(owner) = owner {

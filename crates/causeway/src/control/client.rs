@@ -211,10 +211,11 @@ impl ControlClient {
             })?;
             Ok((status, body.to_bytes()))
         };
-        let (exchange, connection) = (pin!(exchange), pin!(connection));
+        let (exchange, connection) = (pin!(exchange), Box::pin(connection));
         let (status, body) = match select(exchange, connection).await {
             Either::Left((done, _)) => done?,
-            // The exchange has the response, or the reason why there is none.
+            // The exchange has the response, or the reason why there is none. `select` has dropped the connection, which
+            // ends a request that was not sent.
             Either::Right((Ok(()), exchange)) => exchange.await?,
             Either::Right((Err(source), _)) => return Err(failed(source)),
         };

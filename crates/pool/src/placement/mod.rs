@@ -33,6 +33,7 @@ pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 pub use pool_seam::NoPlace;
 pub use rebalance::{Step, rebalance, to_rebalance};
+pub(crate) use reshape::may_be_freed;
 pub use reshape::reshaped;
 pub(crate) use rows::{log_row, slab_by, sources};
 pub use rows::{row, slab};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::rows::{farthest, is_reachable};
-use super::{Eligible, NoPlace};
+use super::{Eligible, LEVELS, NoPlace, shared};
 use crate::{DiskNumber, NewSlab, Row, RowNumber, SlabCopy, SpaceId, SpaceRecord, State};
 
 /// The slabs of a row in the current shape of its space, set by set: the best of its copies, then new slabs. Each new
@@ -46,6 +46,18 @@ pub fn reshaped(
         }
     }
     Ok(slabs)
+}
+
+/// Whether the other replicas of a log are separated as well as possible without this one.
+pub(crate) fn may_be_freed(state: &State, log: &Row, generation: u32) -> bool {
+    let shared_without = |freed: u32| {
+        let others = log.slabs.iter().filter(|copy| copy.generation != freed);
+        let disks: Vec<DiskNumber> = others.map(|copy| copy.place.disk).collect();
+        let all = disks.iter().map(|disk| shared(state, &disks, *disk));
+        all.fold([0; LEVELS], |sum, one| std::array::from_fn(|level| sum[level] + one[level]))
+    };
+    let least = log.slabs.iter().map(|copy| shared_without(copy.generation)).min();
+    Some(shared_without(generation)) == least
 }
 
 /// The copies of a set that stay, in the row's order. Copies on present disks are preferred, then those with the

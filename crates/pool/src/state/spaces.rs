@@ -46,7 +46,14 @@ impl State {
         let record = self.spaces.get(&space)?.clone();
         let disks = self.index.disks_of(space).filter_map(|disk| {
             let of = self.disks.get(&disk)?;
-            Some((disk, DiskView { membership: self.membership(disk), areas: of.areas }))
+            Some((
+                disk,
+                DiskView {
+                    membership: self.membership(disk),
+                    is_leaving: of.usage.is_leaving(),
+                    areas: of.areas,
+                },
+            ))
         });
         let disks = disks.collect::<std::collections::BTreeMap<_, _>>().into();
         Some(SpaceView { version, pool: self.pool, space, slab_bytes: self.slab_bytes, record, disks })

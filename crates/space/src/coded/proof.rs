@@ -47,8 +47,8 @@ impl Inner {
             for unit in lacking {
                 let stripe: Vec<_> = columns.iter().map(|column| column[unit].clone()).collect();
                 let is_right = |other: usize, bytes: &IoBuf| {
-                    let has_sum = matches!(value(other, unit), Value::Written(_) | Value::Lost(_));
-                    has_sum && self.is_of_value(target, at.birth, cached, other, unit, bytes)
+                    let sum = self.look(cached, |table| table.certain_sum(other, target.units.start + unit));
+                    sum.is_some() && self.is_of_value(target, at.birth, cached, other, unit, bytes)
                 };
                 columns[content][unit] = candidates[unit]
                     .clone()

@@ -20,7 +20,7 @@ use crate::log::commit::FlushSet;
 use crate::log::unit_of;
 use crate::owner::Inner;
 use crate::table::{InPlace, Table, Value, Values};
-use crate::view::{GroupKey, Route, route};
+use crate::view::{GroupKey, Member, Route, route};
 use crate::write::{Blocked, Right, Target, What};
 
 /// New bytes of some columns of stripes, all for the same units; a column without bytes is discarded.
@@ -240,7 +240,7 @@ impl Inner {
                 };
                 let of_parity = covers | 1 << parity;
                 if bytes.is_none()
-                    && let Some(error) = absent(target, at, &before, &old, unit, of_parity)
+                    && let Some(error) = self.absent(target, at, &before, &old, unit, of_parity)
                 {
                     return Err(error);
                 }
@@ -257,6 +257,36 @@ impl Inner {
             all_values.push(values);
         }
         Ok(Some(Planned { parts, values: all_values }))
+    }
+
+    /// Returns an error if disks with missing units of these contents (bits) are absent and may return: these units,
+    /// with the old parity, may be all that can recover the others.
+    fn absent(
+        &self,
+        target: &Target,
+        at: &Route,
+        before: &Values,
+        old: &Columns,
+        unit: usize,
+        contents: u32,
+    ) -> Option<SpaceError> {
+        let view = self.view.get().value;
+        let is_needed = |content: usize| {
+            let is_lost = match before[content] {
+                Value::LostWithoutSum => true,
+                // A lost parity has no valid copy.
+                Value::Lost(_) => content >= at.data,
+                value => value.is_zeros(),
+            };
+            contents & 1 << content != 0 && old[content][unit].is_none() && !is_lost
+        };
+        let may_return = |member: &&Member| {
+            let is_leaving = view.disks.get(&member.disk).is_none_or(|disk| disk.is_leaving);
+            member.membership.is_none() && !is_leaving && is_needed(member.content.into())
+        };
+        let mut disks = at.members.iter().filter(may_return).map(|member| member.disk);
+        let first = disks.next()?;
+        Some(SpaceError::Unavailable { row: target.key.row, disks: Disks::new(first, disks) })
     }
 
     async fn write_fresh(self: &Arc<Inner>, target: &Target, planned: Planned) -> Result<bool, SpaceError> {
@@ -328,26 +358,6 @@ fn payload_of(code: Code, parts: &Parts, values: &Values) -> u32 {
     let is_new = |content: &usize| parts[*content].is_some() && matches!(values[*content], Value::Written(_));
     let new = bits((0..parts.len()).filter(is_new));
     new & !implied(code, values, new)
-}
-
-/// Returns an error if disks with missing units of these contents (bits) are absent: these units, with the old
-/// parity, may be all that can recover the others.
-fn absent(
-    target: &Target,
-    at: &Route,
-    before: &Values,
-    old: &Columns,
-    unit: usize,
-    contents: u32,
-) -> Option<SpaceError> {
-    let is_needed = |content: usize| {
-        let is_lost = before[content].is_zeros() || before[content] == Value::LostWithoutSum;
-        contents & 1 << content != 0 && old[content][unit].is_none() && !is_lost
-    };
-    let disks = at.members.iter().filter(|m| m.membership.is_none() && is_needed(m.content.into()));
-    let mut disks = disks.map(|member| member.disk);
-    let first = disks.next()?;
-    Some(SpaceError::Unavailable { row: target.key.row, disks: Disks::new(first, disks) })
 }
 
 /// The new bytes of a parity; `None` if too many units are unknown.

@@ -48,7 +48,7 @@ impl Metadata {
         let disk = |(number, size): (usize, &u64)| {
             let areas = Areas::plan(*size, setup.slab_bytes).expect("room for slabs");
             let membership = Some(Membership(1));
-            (DiskNumber(number as u16), DiskView { membership, areas })
+            (DiskNumber(number as u16), DiskView { membership, is_leaving: false, areas })
         };
         let disks: BTreeMap<_, _> = setup.disks.iter().enumerate().map(disk).collect();
         let record = SpaceRecord {
@@ -359,6 +359,11 @@ impl Metadata {
             }
         }
         Ok(())
+    }
+
+    /// Declares that a disk leaves the pool for good.
+    pub(super) fn give_up(&mut self, disk: DiskNumber) {
+        self.disks.get_mut(&disk).expect("a disk").is_leaving = true;
     }
 
     /// Changes the number of copies: rows that have it already are complete.

@@ -303,3 +303,43 @@ fn a_column_is_restored_without_its_checksum() {
         }
     }
 }
+
+/// Nothing waits for a disk that leaves for good: damaged units of its stripes can be written, and then its own.
+#[test]
+fn a_disk_that_is_given_up_protects_nothing() {
+    virtual_time(async {
+        let world = World::new(&coded(40, 1)).await;
+        world.write(0..UNITS, true).await.unwrap();
+        let disk = disk_of(&world, 0);
+        world.rig.remove_disk(disk).await.unwrap();
+        let world = world.reopened().await;
+        flip(&world, 1);
+        let (own, damaged) = (2..3, 6..7);
+        for unit in [damaged.clone(), own.clone()] {
+            let refused = world.write(unit, true).await;
+            assert!(matches!(refused, Err(SpaceError::Unavailable { .. })), "{refused:?}");
+        }
+        world.rig.give_up(disk);
+        for unit in [damaged, own] {
+            world.write(unit.clone(), true).await.unwrap();
+            world.read(unit).await.unwrap();
+        }
+        assert_eq!(world.read(0..UNITS).await, Ok(()));
+    });
+}
+
+/// A lost parity has no valid copy: it is not protected.
+#[test]
+fn a_lost_parity_on_an_absent_disk_is_not_waited_for() {
+    virtual_time(async {
+        let world = World::new(&coded(41, 1)).await;
+        world.write(0..UNITS, true).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        (0..2).for_each(|slab| flip(&world, slab));
+        world.write(2..3, true).await.unwrap();
+        world.rig.remove_disk(disk_of(&world, 3)).await.unwrap();
+        world.write(10..11, true).await.unwrap();
+        world.write(6..7, true).await.unwrap();
+        assert_eq!(world.read(0..UNITS).await, Ok(()));
+    });
+}

@@ -18,7 +18,7 @@ pub(crate) fn view(number: u64, resiliency: Resiliency, rows: Vec<(u32, Row)>) -
     let areas = Areas::plan(256 << 20, SLAB).expect("room");
     let disk = |number: u16| {
         let membership = (number != 3).then_some(Membership(u64::from(number) + 1));
-        (DiskNumber(number), DiskView { membership, areas })
+        (DiskNumber(number), DiskView { membership, is_leaving: false, areas })
     };
     let record = SpaceRecord {
         name: "vm".to_owned(),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use arena::Arena;
 use env::Env;
 use parking_lot::Mutex;
-use pool::SpaceId;
+use pool::{PoolId, SpaceId};
 use tokio::net::UnixListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -327,6 +327,25 @@ impl Pools {
         let note = |e| format!("it will be attached again after a restart of the server: {e}");
         let text = format!("{name} will not be attached when the pool {} is found", entry.pool());
         Ok(Some(done(text, removed.err().map(note).into_iter().collect())))
+    }
+
+    /// Removes stored attachments of virtual disks that are destroyed.
+    pub(super) async fn forget(&self, pool: PoolId, is_destroyed: impl Fn(SpaceId) -> bool) {
+        for (space, _) in self.remembered.of(pool).into_iter().filter(|(space, _)| is_destroyed(*space)) {
+            if let Err(error) = self.remembered.remove(pool, space).await {
+                tracing::warn!(%pool, space = space.0, %error, "the stored attachment of a destroyed virtual disk cannot be removed");
+            }
+        }
+    }
+
+    /// Stores the present names with the attachments of a pool.
+    pub(super) async fn remember_names(&self, open: &OpenPool) {
+        for (space, attach) in self.remembered.of(open.pool.id()) {
+            let names = Names { pool_name: open.name(), space_name: open.name_of(space) };
+            if let Err(error) = self.remembered.set(open.pool.id(), space, names, attach).await {
+                tracing::warn!(pool = open.name(), space = space.0, %error, "the new name is not stored with an attachment");
+            }
+        }
     }
 
     /// The stored attachments of pools that were not found.

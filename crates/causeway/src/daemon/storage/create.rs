@@ -221,6 +221,7 @@ impl Pools {
         }
         let erased = open.pool.erase_labels().await;
         self.known.lock().remove(&id);
+        self.forget(id, |_| true).await;
         erased?;
         tracing::info!(pool = name, "pool destroyed");
         open.teller.tell(EventKind::PoolDestroyed, "erased, with all its data".to_owned());

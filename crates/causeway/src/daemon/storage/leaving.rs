@@ -154,6 +154,7 @@ impl Pools {
                 return Err(StorageError::PoolExists(new));
             }
             open.pool.rename(&new).await?;
+            self.remember_names(&open).await;
             open.teller.tell(EventKind::PoolRenamed, format!("renamed from {name}"));
             told.push(format!("pool {name} renamed to {new}"));
         }

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
     use crate::config::{Scratch, parse};
     use crate::control::health::FaultStatus;
-    use crate::control::storage::{NewDisks, NewPool};
+    use crate::control::storage::{Attach, NewDisks, NewPool, PoolChange};
     use crate::daemon::events::Events;
 
     fn storage(state: Option<&Path>) -> Arc<Storage> {
@@ -291,12 +291,8 @@ mod tests {
         storage.stop().await;
     }
 
-    #[tokio::test]
-    async fn a_new_share_needs_a_pool_that_can_hold_its_files() {
-        let (scratch, storage) = (Scratch::new("shared"), storage(None));
-        let missing = storage.check_share(&section("")).await.expect_err("there is no pool");
-        assert_eq!(missing.to_string(), "there is no pool tank");
-        assert!(missing.cure().is_some_and(|c| c.contains("causeway pool create")));
+    /// A pool of one disk.
+    fn one_disk(scratch: &Scratch) -> NewPool {
         let path = scratch.0.join("a.disk");
         std::fs::File::create(&path).expect("a file").set_len(256 << 20).expect("a size");
         let disks = NewDisks {
@@ -308,7 +304,38 @@ mod tests {
             media: None,
             place: Default::default(),
         };
-        let new = NewPool { name: "tank".to_owned(), disks, slab_size: None };
+        NewPool { name: "tank".to_owned(), disks, slab_size: None }
+    }
+
+    #[tokio::test]
+    async fn a_stored_attachment_has_the_present_names() {
+        let state = Scratch::new("renamed");
+        let (storage, new) = (storage(Some(&state.0)), one_disk(&state));
+        storage.ask(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
+        let space = r#"{"name": "vm", "pool": "tank", "resiliency": "simple", "size": 1048576, "provisioning": "thin"}"#;
+        let space = serde_json::from_str(space).expect("a request");
+        storage.ask(|pools| async move { pools.create_space(space).await }).await.expect("a virtual disk");
+        let attach = Attach { nbd: Some(state.0.join("vm.nbd")), ublk: false, read_only: false };
+        storage.ask(|pools| async move { pools.attach("vm", attach).await }).await.expect("it is attached");
+        storage.ask(|pools| async move { pools.rename_space("vm", "db").await }).await.expect("renamed");
+        let change = PoolChange { name: Some("lake".to_owned()), ..PoolChange::default() };
+        storage.ask(|pools| async move { pools.change_pool("tank", change).await }).await.expect("renamed");
+        storage.stop().await;
+        let storage = self::storage(Some(&state.0));
+        let faults = missing(&storage).await;
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert_eq!(fault.recommended_actions, ["causeway pool import lake"]);
+        assert!(fault.reason.contains("the virtual disk db (NBD"), "{}", fault.reason);
+        storage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_new_share_needs_a_pool_that_can_hold_its_files() {
+        let (scratch, storage) = (Scratch::new("shared"), storage(None));
+        let missing = storage.check_share(&section("")).await.expect_err("there is no pool");
+        assert_eq!(missing.to_string(), "there is no pool tank");
+        assert!(missing.cure().is_some_and(|c| c.contains("causeway pool create")));
+        let new = one_disk(&scratch);
         storage.ask(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
         let refused = storage.check_share(&section("")).await.expect_err("a mirror needs two disks");
         assert_eq!(refused.to_string(), "2 disks are needed and the pool tank has 1");

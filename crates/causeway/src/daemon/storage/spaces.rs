@@ -138,12 +138,13 @@ impl Pools {
     /// See [`StorageError`]: the name is taken, the pool takes no changes, or clients of shares have it open. These
     /// would not find it again under its old name, for example to delete it when they close it.
     pub async fn rename_space(&self, name: &str, to: &str) -> Result<Changed, StorageError> {
+        let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
         if open.name_of(space) == to {
             return Ok(done("nothing to change".to_owned(), Vec::new()));
         }
         open.refuse_shared(|shared| shared == space)?;
-        self.rename_found(&open, space, to).await?;
+        self.rename_now(&open, space, to).await?;
         Ok(done(format!("virtual disk {name} renamed to {to}"), Vec::new()))
     }
 
@@ -153,10 +154,15 @@ impl Pools {
         space: SpaceId,
         to: &str,
     ) -> Result<(), StorageError> {
-        name_for_people(to)?;
         let _one = self.changing.lock().await;
+        self.rename_now(open, space, to).await
+    }
+
+    async fn rename_now(&self, open: &OpenPool, space: SpaceId, to: &str) -> Result<(), StorageError> {
+        name_for_people(to)?;
         open.pool.rename_space(space, to).await?;
         tracing::info!(pool = open.name(), space = to, "virtual disk renamed");
+        self.remember_names(open).await;
         Ok(())
     }
 
@@ -180,6 +186,7 @@ impl Pools {
         let (object, name) = (open.teller.object(Subject::Space(space)), open.name_of(space));
         open.writable()?.destroy(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
+        self.forget(open.pool.id(), |destroyed| destroyed == space).await;
         let message = "destroyed, with all its data".to_owned();
         open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))

@@ -157,6 +157,9 @@ fn translate(
         }
         OwnerOp::FreeReplica { generation } => {
             let log = record.rows.get(&RowNumber::LOG).ok_or(Refusal::Invalid)?;
+            if !placement::may_be_freed(state, log, generation) {
+                return Err(Refusal::Invalid);
+            }
             let others = log.slabs.iter().enumerate().filter(|(_, copy)| copy.generation != generation);
             let slabs = others.map(|(index, _)| NewSlab::Kept { index: index as u8 }).collect();
             SpaceOp::Reshape { row: RowNumber::LOG, slabs }

@@ -259,9 +259,12 @@ impl Words<'_> {
         }
         let text = format!(
             "{fails}{}, which {} absent, may have a valid copy: connect {} again first. The commands then return {} to the \
-             pool, read everything, and clear the fault. After that, restore only what is still lost from a backup",
+             pool, read everything, and clear the fault. After that, restore only what is still lost from a backup. In a parity \
+             space, writes of these blocks may fail until then; if {} will not return, remove {} from the pool (pool remove-disk)",
             away.join(" and "),
             one_or(away.len() as u64, "is", "are"),
+            one_or(away.len() as u64, "it", "them"),
+            one_or(away.len() as u64, "it", "they"),
             one_or(away.len() as u64, "it", "them"),
             one_or(away.len() as u64, "it", "them"),
         );

@@ -192,3 +192,23 @@ fn columns_get_their_copies_apart() {
     let slabs = placement::reshaped(&s, SPACE, row, |_| true).unwrap();
     assert_eq!(s.apply(&op(SpaceOp::Reshape { row, slabs })), Err(InvalidOp::SameDisk(DiskNumber(2))));
 }
+
+/// The log gives up a replica that is in the same enclosure as another one.
+#[test]
+fn the_replicas_that_stay_are_apart() {
+    let mut s = written(4);
+    set(&mut s, THREE).unwrap();
+    assert_eq!((reshape(&mut s, 3, ROW), reshape(&mut s, 4, RowNumber::LOG)), (None, None));
+    set(&mut s, TWO).unwrap();
+    assert_eq!(reshape(&mut s, 5, ROW), None);
+    s.catch_up(SPACE, RowNumber::LOG, 2, ALL).unwrap();
+    let log = s.spaces[&SPACE].rows[&RowNumber::LOG].slabs.to_vec();
+    for (copy, enclosure) in log.iter().zip(["a", "a", "b"]) {
+        let domains = FaultDomains { enclosure: enclosure.to_owned(), ..FaultDomains::default() };
+        s.apply(&Op::SetDomains { disk: copy.place.disk, domains }).unwrap();
+    }
+    let free = |copy: &SlabCopy| [OwnerOp::FreeReplica { generation: copy.generation }];
+    assert_eq!(ask(&mut s, 6, free(&log[2])), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 7, free(&log[1])), None);
+    assert_eq!(s.spaces[&SPACE].rows[&RowNumber::LOG].slabs[..], [log[0], log[2]]);
+}
