@@ -18,7 +18,7 @@
 //! 1. A state is in the table exactly while it has members, or while a removal of the file or of one of its streams,
 //!    or a rename onto the file, is running.
 //! 2. A removal stays until it has ended, and no open joins by its name until then: it waits for [`FileTable::removed`].
-//!    A share and path have at most one.
+//!    A link has at most one.
 //! 3. Once [`FileTable::leave`] has returned, only members hold locks and wait for them. The lock of a table of locks
 //!    is taken before that of a list of members, not the other way round.
 
@@ -45,7 +45,7 @@ use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
 use self::caching::{Caching, CachingRequest, Contention, Held, HolderId, LeaseId};
-pub(crate) use self::removal::Removal;
+pub(crate) use self::removal::{Mark, Removal};
 use self::share_mode::ShareMode;
 pub(crate) use self::stream::{LockWait, StreamState};
 pub(crate) use self::table::Claim;
@@ -61,7 +61,7 @@ pub(crate) struct FileTable {
 pub(crate) struct FileState {
     id: FileKey,
     state: Mutex<State>,
-    /// Held while this file is renamed.
+    /// Held while this file is renamed, or one of its names removed.
     naming: AsyncMutex<()>,
     /// Held during a read-modify-write of its metadata: see [`FileState::metadata`].
     metadata: AsyncMutex<()>,
@@ -136,6 +136,8 @@ pub(crate) struct Member {
     pub(crate) posix: bool,
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
+    /// The file had no other name when it was opened, and has got none from a client since.
+    pub(crate) sole: bool,
     /// Opened with FILE_DELETE_ON_CLOSE, or set so later.
     pub(crate) delete_on_close: bool,
 }
@@ -243,7 +245,7 @@ impl FileState {
         self.changed.notify_waiters();
     }
 
-    /// The lock that a rename of the file holds.
+    /// The lock that a rename of the file or the removal of a name holds.
     pub(crate) async fn naming(&self) -> MutexGuard<'_, ()> {
         self.naming.lock().await
     }

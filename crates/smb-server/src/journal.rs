@@ -159,7 +159,7 @@ impl Open {
             action: self.created.action.0,
             timeout_ms: durable.timeout.as_millis() as u64,
             delete_on_close: f.file.deletes_on_close(self.persistent) || f.stream.is_deleting(),
-            delete_pending: f.file.is_delete_pending(self.persistent),
+            delete_pending: f.file.is_path_marked(self.persistent),
             posix: f.posix,
             caching: f.holder.and_then(|id| caching_record(id, f)),
             locks: f.stream.locks_held_by(self.persistent),
@@ -303,6 +303,7 @@ impl Server {
             posix: record.posix,
             share: Arc::clone(&share),
             path: opened.path.clone(),
+            sole: opened.stat.links <= 1,
             delete_on_close: record.delete_on_close,
         };
         let caching =

@@ -46,7 +46,7 @@ use crate::Server;
 use crate::breaks::LeasedFile;
 use crate::files::caching::{HolderId, Operation};
 use crate::files::{FileState, FileTable};
-use crate::open::{FileOpen, Open};
+use crate::open::{FileOpen, Open, Pass};
 use crate::share::Share;
 
 /// The names of all shares.
@@ -124,7 +124,7 @@ impl Namespace {
 
     /// Begins to rename a file or directory: one at a time for each file, and a directory excludes all other changes in
     /// its share, so that the paths of opens are updated in the order of the backend's renames. State both names with
-    /// [`Change::touch`] before the backend's call.
+    /// [`Change::touch`] before the backend's call. The removal of an open file begins in the same way.
     pub(crate) async fn begin_rename<'n>(
         &'n self,
         share: &Arc<Share>,
@@ -199,7 +199,7 @@ impl Server {
 
     /// Records that an open's client caches its data, or the entries of a directory, so that changes by other programs
     /// break these rights. Call it before the client learns that it may cache.
-    pub(crate) async fn note_cached(self: &Arc<Self>, open: &Open, f: &FileOpen) {
+    pub(crate) async fn note_cached(self: &Arc<Self>, open: &Arc<Open>, f: &FileOpen) {
         let Some(holder) = f.holder else { return };
         if f.node.kind() == Kind::File {
             let watch = async {
@@ -214,6 +214,8 @@ impl Server {
         let directory = LeasedFile { file: Arc::clone(&f.file), stream: Arc::clone(&f.stream) };
         while let Some((share, path)) = f.file.place_of(open.persistent) {
             let outside = Outside::watch(self, &share, &path, false).await;
+            // A CLOSE waits for this pass and then removes the open from the table; after it the open is not added.
+            let Some(_pass) = Pass::new(open) else { return };
             share.leases.add(open.persistent, path.clone(), directory.clone(), outside);
             // It may have been renamed meanwhile.
             if f.file.path_of(open.persistent) == path {

@@ -138,6 +138,11 @@ impl Share {
         }
     }
 
+    /// Whether opens of a file remain usable after its last name was removed.
+    pub(crate) fn removal_keeps_opens(&self) -> bool {
+        self.vfs().is_none_or(|vfs| vfs.info().removal_keeps_opens)
+    }
+
     pub(crate) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Acquire)
     }

@@ -216,6 +216,8 @@ pub struct VolumeInfo {
     pub read_only: bool,
     /// Files may be removed: [`crate::Vfs::remove`].
     pub removal: bool,
+    /// Opens of a file remain usable after its last name was removed.
+    pub removal_keeps_opens: bool,
     /// Files can share blocks: [`Node::clone_to`].
     pub reflinks: bool,
     /// Files can be compressed: [`Node::set_compressed`].

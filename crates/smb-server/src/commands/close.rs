@@ -204,9 +204,10 @@ async fn remove_stream(
 /// Removes the names of a file that the close of this open removes (MS-FSA 2.1.5.5, File Deletion): mostly one.
 async fn remove_names(server: &Arc<Server>, open: &Open) {
     let Some(f) = open.file() else { return };
-    // The name may change until the change has begun; its share does not.
+    // The name may change until the change has begun; its share does not. As for a rename, so that no rename of the file
+    // runs at the same time.
     while let Some(Removal { share, .. }) = f.file.removal(open.persistent) {
-        let mut change = server.namespace.begin_change(&share).await;
+        let mut change = server.namespace.begin_rename(&share, &f.file, false).await;
         if let Some(removal) = f.file.removal(open.persistent) {
             change.touch(&removal.path, removal.id);
             if remove_name(&removal).await {

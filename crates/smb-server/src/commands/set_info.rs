@@ -18,6 +18,7 @@ use vfs::{Attributes, Kind};
 
 use super::create::read_attributes;
 use crate::access;
+use crate::files::Mark;
 use crate::files::caching::Operation;
 use crate::open::{FileOpen, Open, Pass};
 use crate::request::{Reply, Request};
@@ -181,31 +182,33 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
     let delete = flags.contains(DispositionFlags::DELETE);
     let ignore_read_only = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
-    may_dispose(r, open, f, delete, ignore_read_only).await?;
+    let sole = may_dispose(r, open, f, delete, ignore_read_only).await?;
     if delete {
         r.contend(f, Operation::Names).await?;
     }
     if flags.contains(DispositionFlags::ON_CLOSE) {
         f.file.set_delete_on_close(open.persistent, delete);
     } else {
-        set_delete_pending(open, f, delete, flags.contains(DispositionFlags::POSIX_SEMANTICS));
+        // Other opens are to remain usable.
+        let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS) && f.share.removal_keeps_opens();
+        set_delete_pending(open, f, delete.then_some(Mark { posix, sole }));
     }
     r.server.store_opens_of(&f.file).await
 }
 
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
 async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result<(), NtStatus> {
-    may_dispose(r, open, f, delete, false).await?;
+    let sole = may_dispose(r, open, f, delete, false).await?;
     if delete {
         r.contend(f, Operation::Names).await?;
     }
-    set_delete_pending(open, f, delete, false);
+    set_delete_pending(open, f, delete.then_some(Mark { posix: false, sole }));
     r.server.store_opens_of(&f.file).await
 }
 
-fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool, posix: bool) {
-    f.file.set_delete_pending(open.persistent, delete, posix);
-    if delete
+fn set_delete_pending(open: &Open, f: &FileOpen, mark: Option<Mark>) {
+    f.file.set_delete_pending(open.persistent, mark);
+    if mark.is_some()
         && f.node.kind() == Kind::Directory
         && let Some((share, path)) = f.file.place_of(open.persistent)
     {
@@ -213,15 +216,17 @@ fn set_delete_pending(open: &Open, f: &FileOpen, delete: bool, posix: bool) {
     }
 }
 
-/// Whether a file may be marked for deletion, or unmarked (MS-FSA 2.1.5.15.3).
+/// Checks that a file may be marked for deletion, or unmarked (MS-FSA 2.1.5.15.3). Returns whether a file to be marked
+/// has only one name.
 async fn may_dispose(
     r: &Request,
     open: &Open,
     f: &FileOpen,
     delete: bool,
     ignore_read_only: bool,
-) -> Result<(), NtStatus> {
+) -> Result<bool, NtStatus> {
     require(open, AccessMask::DELETE)?;
+    let mut sole = false;
     if delete {
         let ctx = r.ctx();
         let removal = r.tree.share.vfs().is_none_or(|vfs| vfs.info().removal);
@@ -237,8 +242,9 @@ async fn may_dispose(
         if stat.kind == Kind::Directory && !f.node.is_empty(&ctx).wait().await.map_err(status::of_vfs)? {
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
         }
+        sole = stat.links <= 1;
     }
-    Ok(())
+    Ok(sole)
 }
 
 /// MS-SMB2 3.3.5.21.3, MS-FSA 2.1.5.17.

@@ -24,11 +24,22 @@ pub(crate) struct Removal {
     pub(crate) id: FileKey,
     /// The parent lease of the open that marked it.
     pub(crate) parent_lease: Option<LeaseKey>,
+    /// The file had no other name when it was marked: see [`Removal::is_of`].
+    sole: bool,
     /// With POSIX semantics, the open that marked it: the name is removed when that is closed, even if other opens
     /// remain.
     posix_open: Option<u64>,
     /// The open whose close removes it, once that has begun.
     running_for: Option<u64>,
+}
+
+/// How [`FileState::set_delete_pending`] marks a name.
+#[derive(Clone, Copy)]
+pub(crate) struct Mark {
+    /// FILE_DISPOSITION_POSIX_SEMANTICS.
+    pub(crate) posix: bool,
+    /// The file has no other name.
+    pub(crate) sole: bool,
 }
 
 impl Removal {
@@ -37,10 +48,16 @@ impl Removal {
         Arc::ptr_eq(&self.share, &member.share) && self.path == member.path
     }
 
-    /// Whether an open may have opened the file by this name: shares may overlap, so a path in another share may be the
-    /// same link.
+    /// Whether an open may have opened the file by this name. One link may have several paths: in shares that overlap,
+    /// through a symbolic link to a directory, in another case, as another form of a virtual disk. So the paths matter
+    /// only if the file has several links.
     pub(super) fn is_of(&self, member: &Member) -> bool {
-        !Arc::ptr_eq(&self.share, &member.share) || self.path == member.path
+        self.sole || !Arc::ptr_eq(&self.share, &member.share) || self.path == member.path
+    }
+
+    /// Whether this is certainly the name of an open, so that an open may replace or end the mark.
+    pub(super) fn is_same_link(&self, member: &Member) -> bool {
+        self.sole && member.sole || self.is_by(member)
     }
 
     fn is_running(&self) -> bool {
@@ -56,6 +73,7 @@ impl Member {
             path: self.path.clone(),
             id,
             parent_lease: self.parent_lease,
+            sole: self.sole,
             posix_open: None,
             running_for: None,
         }
@@ -75,8 +93,10 @@ impl State {
             let start = match others.peek() {
                 None => may_end_file,
                 Some(_) => closing.is_some_and(|closing| {
-                    let has_posix_extensions =
-                        closing.posix && removal.is_of(closing) && others.all(|m| m.posix);
+                    let has_posix_extensions = closing.posix
+                        && removal.share.removal_keeps_opens()
+                        && removal.is_of(closing)
+                        && others.all(|m| m.posix);
                     removal.posix_open == Some(open) || has_posix_extensions
                 }),
             };
@@ -91,8 +111,8 @@ impl State {
     /// Marks the name of an open, if it is not being removed already.
     fn mark(&mut self, removal: Removal, member: usize) {
         let member = &self.members[member];
-        if !self.removals.iter().any(|r| r.is_by(member) && r.is_running()) {
-            self.removals.retain(|r| !r.is_by(member));
+        if !self.removals.iter().any(|r| r.is_same_link(member) && r.is_running()) {
+            self.removals.retain(|r| !r.is_same_link(member));
             self.removals.push(removal);
         }
     }
@@ -143,6 +163,20 @@ impl FileState {
         state.member(open).is_some_and(|m| state.removals.iter().any(|r| r.is_of(&state.members[m])))
     }
 
+    /// Whether this share and path of an open are marked for deletion. [`FileState::is_delete_pending`] is also true if
+    /// only another path is marked that may be the same link: a restored open must not mark its own path then.
+    pub(crate) fn is_path_marked(&self, open: u64) -> bool {
+        let state = self.state.lock();
+        state.member(open).is_some_and(|m| state.removals.iter().any(|r| r.is_by(&state.members[m])))
+    }
+
+    /// The file has got another name.
+    pub(crate) fn linked(&self) {
+        let mut state = self.state.lock();
+        state.members.iter_mut().for_each(|m| m.sole = false);
+        state.removals.iter_mut().for_each(|r| r.sole = false);
+    }
+
     /// How many of its names are marked for deletion. A directory has one name.
     pub(crate) fn deleted_names(&self) -> usize {
         self.state.lock().removals.len()
@@ -168,21 +202,22 @@ impl FileState {
         }
     }
 
-    /// FileDispositionInformation: sets whether the name of this open is removed at its last close, or with `posix` at
-    /// the close of this open (MS-FSA 2.1.5.15.3, 2.1.5.15.4).
-    pub(crate) fn set_delete_pending(&self, open: u64, pending: bool, posix: bool) {
+    /// FileDispositionInformation: sets whether the name of this open is removed at its last close, or with
+    /// [`Mark::posix`] at the close of this open (MS-FSA 2.1.5.15.3, 2.1.5.15.4). `None` ends the mark.
+    pub(crate) fn set_delete_pending(&self, open: u64, mark: Option<Mark>) {
         let mut state = self.state.lock();
         let Some(member) = state.member(open) else { return };
         if let Some(stream) = state.named_stream(open) {
-            return stream.deleting.store(pending, Ordering::Release);
+            return stream.deleting.store(mark.is_some(), Ordering::Release);
         }
-        if pending {
+        if let Some(Mark { posix, sole }) = mark {
             let posix_open = posix.then_some(open);
+            state.members[member].sole = sole;
             let removal = Removal { posix_open, ..state.members[member].removal(self.id) };
             state.mark(removal, member);
         } else {
             let State { members, removals, .. } = &mut *state;
-            removals.retain(|r| r.is_running() || !r.is_of(&members[member]));
+            removals.retain(|r| r.is_running() || !r.is_same_link(&members[member]));
         }
     }
 

@@ -122,7 +122,7 @@ impl FileTable {
         let member = state.members.swap_remove(i);
         let (lease_gone, remove_stream) = state.stop_caching(&member);
         let marks = member.delete_on_close && member.stream.is_none();
-        if marks && !state.removals.iter().any(|r| r.is_by(&member)) {
+        if marks && !state.removals.iter().any(|r| r.is_same_link(&member)) {
             state.removals.push(member.removal(file.id));
         }
         let remove = state.start_removals(open, Some(&member));
@@ -264,7 +264,7 @@ impl FileTable {
     }
 
     /// A rename has happened: updates the paths of the opens. Another hard link of the file keeps its name, and so does
-    /// the same path in another share. `record` is called with the table locked.
+    /// the same path in another share. A mark of the name that is replaced ends. `record` is called with the table locked.
     pub(crate) fn renamed(
         &self,
         share: &Arc<Share>,
@@ -278,6 +278,10 @@ impl FileTable {
         if let Some(file) = files.get(&id) {
             let mut state = file.state.lock();
             let state = &mut *state;
+            // Its other name that was marked for deletion is replaced: the new name is not removed instead.
+            if from != to {
+                state.removals.retain(|r| !Arc::ptr_eq(&r.share, share) || r.path != *to);
+            }
             let members = state.members.iter_mut().map(|m| (&m.share, &mut m.path));
             let marked = state.removals.iter_mut().map(|r| (&r.share, &mut r.path));
             for (s, path) in members.chain(marked) {

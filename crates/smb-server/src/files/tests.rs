@@ -26,6 +26,7 @@ pub(crate) fn member(open: u64, share: &Arc<Share>, at: &str) -> Member {
         posix: false,
         share: Arc::clone(share),
         path: path(at),
+        sole: false,
         delete_on_close: false,
     }
 }
@@ -38,6 +39,9 @@ pub(crate) const PLAIN: Joining = Joining {
     patience: None,
     now: Moment::START,
 };
+
+/// Marks a name of a file with several links.
+const MARK: Option<Mark> = Some(Mark { posix: false, sole: false });
 
 /// Joins without asking for caching rights.
 pub(crate) fn join(t: &FileTable, n: &Namespace, member: Member) -> Result<Joined, Option<NtStatus>> {
@@ -65,7 +69,7 @@ async fn an_open_waits_for_a_removal_that_is_running() {
     let (t, n, s) = (FileTable::default(), Namespace::default(), share());
     let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "f")).expect("the first");
     f.set_delete_on_close(1, true);
-    f.set_delete_pending(1, true, false);
+    f.set_delete_pending(1, MARK);
     let refusal = t.join(&n, FILE, n.snapshot(), member(2, &s, "f"), PLAIN).err();
     assert!(matches!(refusal, Some(Refusal::Status(NtStatus::DELETE_PENDING))));
     assert!(t.leave(&f, &stream, 1).remove);
@@ -105,7 +109,7 @@ async fn the_name_that_was_marked_is_removed() {
     let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "a")).expect("the first");
     join(&t, &n, member(2, &s, "a")).expect("by the same name");
     join(&t, &n, member(3, &s, "b")).expect("by its other name");
-    f.set_delete_pending(1, true, false);
+    f.set_delete_pending(1, MARK);
     assert!(f.is_delete_pending(2) && !f.is_delete_pending(3));
     assert!(!t.leave(&f, &stream, 1).remove);
     let change = n.begin_rename(&s, &f, false).await;
@@ -121,8 +125,8 @@ async fn the_name_that_was_marked_is_removed() {
     assert_eq!(t.open_files(), 0);
 
     let Joined { file: f, stream, .. } = join(&t, &n, member(6, &s, "b")).expect("again");
-    f.set_delete_pending(6, true, false);
-    f.set_delete_pending(6, false, false);
+    f.set_delete_pending(6, MARK);
+    f.set_delete_pending(6, None);
     assert!(!t.leave(&f, &stream, 6).remove, "spared");
 }
 
@@ -132,11 +136,69 @@ fn a_marked_name_in_another_share() {
     let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
     let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "d\\f")).expect("the first");
     join(&t, &n, member(2, &other, "f")).expect("by the other share");
-    f.set_delete_pending(1, true, false);
+    f.set_delete_pending(1, MARK);
     assert_eq!(join(&t, &n, member(3, &other, "f")).err(), Some(Some(NtStatus::DELETE_PENDING)));
     assert!(!t.leave(&f, &stream, 1).remove);
     assert!(t.leave(&f, &stream, 2).remove);
     assert_eq!(f.removal(2).expect("said so").path, path("d\\f"));
+}
+
+// One link may have two paths in a share: the file of a virtual disk has two names and one link.
+#[test]
+fn the_only_link_has_two_paths() {
+    let (t, n, s) = (FileTable::default(), Namespace::default(), share());
+    let sole = |open, at| Member { sole: true, ..member(open, &s, at) };
+    for on_close in [false, true] {
+        let Joined { file: f, stream, .. } = join(&t, &n, sole(1, "vm.img")).expect("the first");
+        join(&t, &n, sole(2, "vm.vhd")).expect("by its other path");
+        match on_close {
+            true => f.set_delete_on_close(1, true),
+            false => f.set_delete_pending(1, Some(Mark { posix: false, sole: true })),
+        }
+        assert!(!t.leave(&f, &stream, 1).remove, "it is open");
+        assert_eq!(join(&t, &n, sole(3, "vm.vhd")).err(), Some(Some(NtStatus::DELETE_PENDING)));
+        // The mark of the other path is one of the same link.
+        f.set_delete_pending(2, Some(Mark { posix: false, sole: true }));
+        assert_eq!(f.deleted_names(), 1);
+        assert!(t.leave(&f, &stream, 2).remove);
+        t.removed(&f, 2);
+        assert_eq!(t.open_files(), 0);
+    }
+    let Joined { file: f, stream, .. } = join(&t, &n, sole(4, "vm.img")).expect("another file");
+    join(&t, &n, sole(5, "vm.vhd")).expect("by its other path");
+    f.set_delete_pending(4, Some(Mark { posix: false, sole: true }));
+    f.set_delete_pending(5, None);
+    assert!(!f.is_delete_pending(4));
+    // From here on it has two links.
+    f.set_delete_on_close(4, true);
+    f.linked();
+    assert!(t.leave(&f, &stream, 4).remove);
+}
+
+// A path in another share may be another link: it is neither recorded as marked nor unmarked.
+#[test]
+fn a_mark_in_another_share_is_not_its_own() {
+    let (t, n, s, other) = (FileTable::default(), Namespace::default(), share(), share());
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "a")).expect("the first");
+    join(&t, &n, member(2, &other, "b")).expect("by the other share");
+    f.set_delete_pending(1, MARK);
+    assert!(f.is_delete_pending(2) && !f.is_path_marked(2) && f.is_path_marked(1));
+    f.set_delete_pending(2, None);
+    assert!(f.is_path_marked(1));
+    assert!(!t.leave(&f, &stream, 2).remove && t.leave(&f, &stream, 1).remove);
+}
+
+// A name that is marked between the check of a rename and the backend's call is replaced: the new one stays.
+#[tokio::test]
+async fn a_marked_name_is_replaced_by_another_of_the_file() {
+    let (t, n, s) = (FileTable::default(), Namespace::default(), share());
+    let Joined { file: f, stream, .. } = join(&t, &n, member(1, &s, "a")).expect("the first");
+    join(&t, &n, member(2, &s, "b")).expect("by its other name");
+    let change = n.begin_rename(&s, &f, false).await;
+    f.set_delete_pending(2, MARK);
+    change.renamed(&t, FILE, &path("a"), &path("b"));
+    drop(change);
+    assert!(!t.leave(&f, &stream, 2).remove && !t.leave(&f, &stream, 1).remove);
 }
 
 // MS-SMB2 3.3.5.12: locks of others, and only while there are any.

@@ -193,6 +193,7 @@ impl HostDir {
             name_max: 255,
             read_only: device.read_only,
             removal: true,
+            removal_keeps_opens: true,
             reflinks: !device.read_only && reflink::supported(&root),
             compression: device.compresses(),
             snapshots: options.snapshots.is_some(),

@@ -106,6 +106,7 @@ impl RamFs {
             name_max: 255,
             read_only: false,
             removal: true,
+            removal_keeps_opens: true,
             reflinks: false,
             compression: false,
             snapshots: false,

@@ -33,6 +33,7 @@ impl Spaces {
             name_max: 255,
             read_only: false,
             removal: options.allow_delete,
+            removal_keeps_opens: false, // the data is destroyed
             reflinks: false,
             compression: false,
             snapshots: false,

@@ -72,7 +72,11 @@ impl Plan<'_> {
                 let begun = server.namespace.begin_change(self.share).await;
                 change.insert(begun).touch(&found.opened.path, f.file.id());
             }
-            f.node.remove_stream(&ctx, &name).wait().await?;
+            match f.node.remove_stream(&ctx, &name).wait().await {
+                // A CLOSE has removed it since the streams were listed.
+                Ok(()) | Err(VfsError::NotFound) => {}
+                Err(e) => return Err(e),
+            }
         }
         Ok(())
     }

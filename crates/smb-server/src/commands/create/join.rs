@@ -125,6 +125,7 @@ impl Plan<'_> {
             posix: self.wanted.posix.is_some(),
             share: Arc::clone(self.share),
             path: found.opened.path.clone(),
+            sole: found.opened.stat.links <= 1,
             delete_on_close: self.q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
         };
         let joining = Joining {
@@ -244,12 +245,15 @@ impl Plan<'_> {
         drop(change);
     }
 
-    /// Closes an open that is reported to no client, and removes what its CREATE has created.
+    /// Closes an open that is reported to no client, and removes what its CREATE has created, but nothing that existed
+    /// before.
     pub(super) async fn give_up(loose: UnattachedOpen, found: &Found) {
-        if found.opened.created
-            && let Some(f) = loose.get().file()
-        {
-            f.file.delete_if_alone(loose.get().persistent, found.made_file);
+        let open = loose.get();
+        if let Some(f) = open.file() {
+            match found.opened.created {
+                true => f.file.delete_if_alone(open.persistent, found.made_file),
+                false => f.file.set_delete_on_close(open.persistent, false),
+            }
         }
         loose.close().await;
     }

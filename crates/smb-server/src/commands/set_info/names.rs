@@ -87,13 +87,14 @@ async fn try_link(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Result
         return Err(NtStatus::ACCESS_DENIED.into());
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, to, folder).await?;
         let from = f.file.path_of(open.persistent);
+        let replaced = check_replaced(r, f, &from, to, folder).await?;
         match vfs.link(&r.ctx(), &from, f.node.id(), &to.path, to.replace && replaced.is_there()).wait().await
         {
             Err(VfsError::Exists) if to.replace && !replaced.is_there() => {}
             Err(e) => return Err(status::of_vfs(e).into()),
             Ok(()) => {
+                f.file.linked();
                 let what = match replaced {
                     Replaced::Another { .. } => What::Replaced,
                     Replaced::Nothing | Replaced::Itself => What::Added(Kind::File),
@@ -171,7 +172,7 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
         return Err(break_handles(r, open));
     }
     for _ in 0..ATTEMPTS {
-        let replaced = check_replaced(r, f, to, folder).await?;
+        let replaced = check_replaced(r, f, &from, to, folder).await?;
         // After a crash during the rename, persistent opens are restored by the one path or the other.
         f.file.set_renamed_to(Some(to.path.clone()));
         let renamed = match r.server.store_opens_of(&f.file).await {
@@ -304,19 +305,24 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
 /// Checks the file that already has the new name (MS-FSA 2.1.5.15.11). The renamed file itself in another case is
 /// allowed. A directory, a read-only file or an open file is not replaced; a handle that a client only caches is
 /// closed first. The claim prevents opens until the file is replaced. `folder` is the user's access to the folder: the
-/// right to delete its children includes the right to replace them.
+/// right to delete its children includes the right to replace them. `from` is the renamed file's own name.
 async fn check_replaced<'r>(
     r: &'r Request,
     f: &FileOpen,
+    from: &VfsPath,
     to: &Target,
     folder: AccessMask,
 ) -> Result<Replaced<'r>, Refusal> {
-    let (node, stat) = match find(r, &to.path, to.path.is_exact()).await {
-        Ok(found) => (found.node, found.stat),
+    let (path, node, stat) = match find(r, &to.path, to.path.is_exact()).await {
+        Ok(found) => (found.path, found.node, found.stat),
         Err(VfsError::NotFound) => return Ok(Replaced::Nothing),
         Err(e) => return Err(status::of_vfs(e).into()),
     };
     if node.id() == f.node.id() {
+        // Its other name may be the one that is marked for deletion (its own is not): a close would remove the new name.
+        if to.replace && path != *from && f.file.deleted_names() > 0 {
+            return Err(NtStatus::DELETE_PENDING.into());
+        }
         return Ok(Replaced::Itself);
     }
     if !to.replace {

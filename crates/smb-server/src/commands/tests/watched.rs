@@ -6,12 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arena::Sg;
 use env::{Ctx, Io};
+use smb_wire::context::{CreateRequestContext, Lease, LeaseFlags, LeaseV2};
 use smb_wire::fscc::FileInfoClass;
 use smb_wire::ioctl::ZeroData;
-use smb_wire::msg::{CreateAction, FsctlCode, IoctlFlags, IoctlRequest, SecurityInformation};
+use smb_wire::msg::{
+    Capabilities, CreateAction, FsctlCode, IoctlFlags, IoctlRequest, LeaseState, SecurityInformation,
+};
 use vfs::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, Space, Stat,
-    StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, ReportChange,
+    Space, Stat, StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want, WatchGuard,
 };
 
 use super::*;
@@ -23,6 +26,8 @@ struct Seen {
     /// Number of security descriptors that were read and not yet stored again: current and maximum.
     read: AtomicUsize,
     read_most: AtomicUsize,
+    /// Watches that exist.
+    watches: AtomicUsize,
 }
 
 struct Watched {
@@ -61,6 +66,30 @@ impl Vfs for Watched {
             Ok(Opened { node, ..opened })
         })
     }
+
+    fn watch(&self, _: &VfsPath, _: bool, _: &ReportChange) -> Io<Option<WatchGuard>> {
+        let guard = Guard::new(&self.seen);
+        Io::pending(async {
+            tokio::task::yield_now().await;
+            Some(Box::new(guard) as WatchGuard)
+        })
+    }
+}
+
+/// A watch, counted in [`Seen::watches`].
+struct Guard(Arc<Seen>);
+
+impl Guard {
+    fn new(seen: &Arc<Seen>) -> Guard {
+        seen.watches.fetch_add(1, Ordering::Relaxed);
+        Guard(Arc::clone(seen))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Node for WatchedNode {
@@ -83,9 +112,17 @@ impl Node for WatchedNode {
         is_empty(c: &Ctx) -> Io<VfsResult<bool>>;
         extended_attributes(c: &Ctx) -> Io<VfsResult<Vec<ExtendedAttribute>>>;
         set_extended_attributes(c: &Ctx, set: Vec<ExtendedAttribute>) -> Io<VfsResult<()>>;
-        streams(c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>>;
         remove_stream(c: &Ctx, name: &StreamName) -> Io<VfsResult<()>>;
         rename_stream(c: &Ctx, from: &StreamName, to: Option<&StreamName>, replace: bool) -> Io<VfsResult<()>>;
+    }
+
+    fn streams(&self, c: &Ctx) -> Io<VfsResult<Vec<StreamInfo>>> {
+        let listed = self.inner.streams(c);
+        Io::pending(async move {
+            let listed = listed.wait().await;
+            tokio::task::yield_now().await;
+            listed
+        })
     }
 
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
@@ -157,6 +194,49 @@ async fn a_stream_is_removed_while_it_is_opened() {
         }
     }
     assert_eq!(w.server.files.open_files(), 0);
+}
+
+/// A stream is removed after an overwrite of the file has listed it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_is_removed_while_the_file_is_overwritten() {
+    let (w, _) = world();
+    let delete = How { options: CreateOptions::DELETE_ON_CLOSE, ..How::OPEN_IF };
+    let overwrite = How { disposition: CreateDisposition::OVERWRITE, ..How::OPEN };
+    for polls in 0..8 {
+        let stream = w.create("f:s", delete).await;
+        let mut overwriting = Box::pin(w.try_create("f", overwrite));
+        for _ in 0..polls {
+            if let Some(opened) = futures_util::future::poll_immediate(&mut overwriting).await {
+                return w.close(opened.expect("overwritten").id).await;
+            }
+        }
+        w.close(stream).await;
+        w.close(overwriting.await.expect("overwritten").id).await;
+    }
+    panic!("it takes fewer polls");
+}
+
+/// A directory is closed by its client before the server watches it for the lease.
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_closed_before_it_is_watched() {
+    let (mut w, seen) = world();
+    Arc::get_mut(&mut w.facts).expect("not shared yet").server_capabilities =
+        (Capabilities::LEASING | Capabilities::DIRECTORY_LEASING).bits();
+    w.close(w.create("d", How::MKDIR).await).await;
+    let mut contexts = CreateContextsBuf::new();
+    let v2 = LeaseV2 { parent_lease_key: Guid::default(), epoch: 0 };
+    let state = LeaseState::READ_CACHING | LeaseState::HANDLE_CACHING;
+    let lease = Lease { key: Guid([7; 16]), state, flags: LeaseFlags::empty(), v2: Some(v2) };
+    contexts.request(&CreateRequestContext::Lease(lease)).expect("it fits");
+    let mut opening = Box::pin(w.create_with("d", How::OPEN, OplockLevel::LEASE, &contexts));
+    while seen.watches.load(Ordering::Relaxed) == 0 {
+        assert!(futures_util::future::poll_immediate(&mut opening).await.is_none());
+    }
+    let open = w.server.opens.all().pop().expect("one");
+    w.server.release(&open).expect("not closed").close().await;
+    opening.await;
+    assert!(!w.tree.share.leases.any());
+    assert_eq!((w.server.files.open_files(), seen.watches.load(Ordering::Relaxed)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -232,6 +232,7 @@ async fn without_leave_nothing_is_removed_and_with_it_open_files_fail() {
     let kept = Spaces::new(Arc::clone(&share.memory) as _, files, options);
     let c = Ctx::default();
     assert!(!kept.info().removal && share.vfs.info().removal);
+    assert!(!share.vfs.info().removal_keeps_opens);
     assert_eq!(kept.remove(&c, &path("vm.vhd"), raw.id()).wait().await, Err(VfsError::AccessDenied));
     assert_eq!(share.vfs.remove(&c, &path("vm.vhd"), raw.id()).wait().await, Ok(()));
     assert_eq!(raw.write(&c, 0, sg(&[1; 4096])).wait().await, Err(VfsError::Stale));

@@ -142,3 +142,17 @@ async fn an_acknowledgement() {
     let again = later.client(1).reconnect("f", made.id, persistent(1, RWH)).await.expect("its own");
     assert_eq!(again.state(), RH);
 }
+
+/// A CREATE that fails deletes no file that existed before.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_at_close_that_is_not_stored() {
+    let run = Run::new();
+    let a = run.client(1);
+    a.w.close(a.create("f", How::CREATE, PLAIN).await.expect("made").id).await;
+    run.journal.fail(true);
+    for how in [DELETE_ON_CLOSE.options, CreateOptions::empty()].map(|options| How { options, ..How::OPEN }) {
+        a.create("f", how, persistent(1, RH)).await.expect_err("not stored");
+    }
+    run.journal.fail(false);
+    assert!(a.w.exists("f").await);
+}

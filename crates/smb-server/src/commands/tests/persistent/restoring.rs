@@ -329,3 +329,25 @@ async fn closed_while_it_is_taken_over() {
     assert_eq!(taken.expect_err("closed"), NtStatus::FILE_CLOSED);
     assert_eq!(run.journal.len(), 0);
 }
+
+/// A name that is marked in another share may be another link: the restored open does not mark its own.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_marked_in_another_share() {
+    let run = Run::new();
+    let a = run.client(1);
+    run.w.server.add_share(ShareConfig::new("other", Arc::clone(&run.vfs))).expect("another name");
+    let share = run.w.server.share("other").expect("added");
+    let tree = a.w.session.add_tree(2, |id| Tree::new(id, share, ALL.bits())).expect("the second");
+    let made = a.create("a", How::CREATE, persistent(1, R)).await.expect("made");
+    assert_eq!(super::super::renaming::link(&a.w, made.id, "b", false).await, NtStatus::SUCCESS);
+    let (server, facts) = (Arc::clone(&a.w.server), Arc::clone(&a.w.facts));
+    let other = World { server, facts, session: Arc::clone(&a.w.session), tree };
+    let b = other.create("b", How::OPEN).await;
+    assert_eq!(other.set(b, FileInfoClass::DISPOSITION.0, &[1]).await, NtStatus::SUCCESS);
+    assert!(!run.journal.record(made.id.persistent).expect("stored").delete_pending);
+    let (run, _) = run.restarted().await;
+    let a = run.client(1);
+    let made = a.reconnect("a", made.id, persistent(1, R)).await.expect("its own");
+    a.w.close(made.id).await;
+    assert!(a.w.exists("a").await);
+}
