@@ -81,7 +81,7 @@ use env::{Ctx, Io};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
-use crate::pool::Pool;
+use crate::pool::{Line, Pool};
 use crate::{
     FileKey, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath, VfsResult,
     VolumeInfo, WatchGuard,
@@ -163,6 +163,8 @@ struct Tree {
     changing: [Mutex<()>; 16],
     /// The watches for changes; cannot be upgraded while there are none.
     changes: Mutex<Weak<Changes>>,
+    /// The walks that begin watches of whole trees, one at a time: they take long in large trees.
+    walks: Arc<Line>,
     info: VolumeInfo,
 }
 
@@ -214,6 +216,7 @@ impl HostDir {
             temporary: fresh::temporary_name(),
             changing: Default::default(),
             changes: Mutex::default(),
+            walks: Arc::default(),
             info,
             options,
         };
@@ -301,7 +304,7 @@ impl Vfs for HostDir {
         };
         if deep && !self.tree.all_memory.load(Ordering::Relaxed) {
             let tree = Arc::clone(&self.tree);
-            return Io::Pending(self.tree.pool.run_slow(move || begin(&tree)));
+            return Io::Pending(self.tree.pool.run_in(&self.tree.walks, move || begin(&tree)));
         }
         self.run(begin)
     }

@@ -2,11 +2,14 @@
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use env::Io;
 use rustix::fs::{Advice, fadvise};
 
 use super::*;
+use crate::ReportChange;
 use crate::hostdir::cached::resident;
 
 /// The pool reads data that is not in the page cache; cached data is read at once. The kernel may read ahead during the
@@ -254,5 +257,25 @@ async fn issued_and_forgotten() {
         node.write(&c, 0, payload(b"FIR")).wait().await.expect("room");
         assert_eq!(read(&*node, 100).await, b"FIRst");
         node.set_len(&c, 0).wait().await.expect("empty");
+    }
+}
+
+/// Watches of whole trees that take long to begin leave threads for other slow jobs.
+#[tokio::test]
+async fn walks_of_whole_trees_run_one_at_a_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let vfs = tree(dir.path());
+    vfs.tree.all_memory.store(false, Ordering::Relaxed);
+    let report: ReportChange = Arc::new(|_| {});
+    let walks: Vec<_> = {
+        let _held = vfs.tree.changes.lock();
+        let walks = (0..8).map(|_| vfs.watch(&VfsPath::root(), true, &report)).collect();
+        let (done, wait) = mpsc::channel();
+        drop(vfs.tree.pool.run_slow(move || done.send(())));
+        wait.recv_timeout(Duration::from_secs(20)).expect("a thread is free");
+        walks
+    };
+    for walk in walks {
+        assert!(walk.wait().await.is_some());
     }
 }
