@@ -513,11 +513,7 @@ impl Inner {
 
     fn stays(&self, disk: DiskNumber, of: Membership) {
         self.ports.set_leaving(disk, of, false);
-        self.replicas_on(disk, of, |log, generation| {
-            if !self.replicas.is_freeing(generation) {
-                log.stays(generation);
-            }
-        });
+        self.replicas_on(disk, of, |log, generation| self.replicas.stays(log, generation));
     }
 
     /// Calls `act` for the log's replicas on a disk, unless a late message refers to an earlier membership of the

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, RowNumber, SeamError, SlabCopy, SpaceView, ViewVersion};
 
 use crate::SpaceError;
-use crate::log::{Deposed, LogError, Replica, Verdict};
+use crate::log::{Deposed, LogError, Replica, SpaceLog, Verdict};
 use crate::owner::{Inner, RETRY, Reported};
 use crate::port::Port;
 
@@ -64,9 +64,12 @@ impl Replicas {
         self.0.lock().all.contains_key(&copy.generation)
     }
 
-    /// Whether its slab is being freed.
-    pub(crate) fn is_freeing(&self, generation: u32) -> bool {
-        self.0.lock().freeing.contains(&generation)
+    /// The replica's disk is not removed: writes to it may begin, unless its slab is being freed.
+    pub(crate) fn stays(&self, log: &SpaceLog, generation: u32) {
+        let state = self.0.lock();
+        if !state.freeing.contains(&generation) {
+            log.stays(generation);
+        }
     }
 
     fn counts(&self, copy: &SlabCopy) -> bool {
