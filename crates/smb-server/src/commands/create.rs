@@ -222,9 +222,13 @@ impl<'a> Plan<'a> {
         matches!(self.disposition(), D::SUPERSEDE | D::OVERWRITE | D::OVERWRITE_IF)
     }
 
+    /// Whether the disposition creates a file that does not exist.
+    fn creates_if_absent(&self) -> bool {
+        !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
+    }
+
     fn may_create(&self) -> bool {
-        !self.opens_only_directories
-            && !matches!(self.disposition(), CreateDisposition::OPEN | CreateDisposition::OVERWRITE)
+        !self.opens_only_directories && self.creates_if_absent()
     }
 
     /// Rights that overwriting needs in addition to the requested ones (MS-FSA 2.1.5.1.2).

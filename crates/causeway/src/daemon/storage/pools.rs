@@ -275,4 +275,4 @@ pub(super) fn real(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -240,10 +240,11 @@ mod tests {
     use env::Env;
     use pool::PoolId;
 
+    use super::super::pools::tests::one_disk;
     use super::*;
     use crate::config::{Scratch, parse};
     use crate::control::health::FaultStatus;
-    use crate::control::storage::{Attach, NewDisks, NewPool, PoolChange};
+    use crate::control::storage::{Attach, PoolChange};
     use crate::daemon::events::Events;
 
     fn storage(state: Option<&Path>) -> Arc<Storage> {
@@ -289,22 +290,6 @@ mod tests {
         storage.ask(|pools| async move { pools.detach("tank/vm").await }).await.expect("it is removed");
         assert_eq!(missing(&storage).await, []);
         storage.stop().await;
-    }
-
-    /// A pool of one disk.
-    fn one_disk(scratch: &Scratch) -> NewPool {
-        let path = scratch.0.join("a.disk");
-        std::fs::File::create(&path).expect("a file").set_len(256 << 20).expect("a size");
-        let disks = NewDisks {
-            paths: vec![path],
-            force: false,
-            assume_atomic: true,
-            accept_loss: false,
-            usage: None,
-            media: None,
-            place: Default::default(),
-        };
-        NewPool { name: "tank".to_owned(), disks, slab_size: None }
     }
 
     #[tokio::test]

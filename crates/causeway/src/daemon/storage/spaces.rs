@@ -225,7 +225,7 @@ impl OpenPool {
         let owners = self.writable()?;
         let record = self.pool.read(|s| {
             let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
-            // Checked here, so that the caller gets the reason: the owner is told only that the change does not fit.
+            // This check gives the caller the reason: the owner learns only that the change does not fit.
             s.check_shape(&SpaceRecord { size, ..SpaceRecord::clone(record) })?;
             Ok((record.size, record.provisioning))
         });

@@ -43,11 +43,7 @@ impl Plan<'_> {
         let (opened, denied) = match self.call(check.as_ref()).await {
             // MS-FSA 2.1.5.1, phase 7: the CREATE would create a file, but the name ends with a separator.
             Err(NtStatus::OBJECT_NAME_NOT_FOUND)
-                if self.opens_only_directories
-                    && !matches!(
-                        self.disposition(),
-                        CreateDisposition::OPEN | CreateDisposition::OVERWRITE
-                    ) =>
+                if self.opens_only_directories && self.creates_if_absent() =>
             {
                 return Err(NtStatus::OBJECT_NAME_INVALID);
             }

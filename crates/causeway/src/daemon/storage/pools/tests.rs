@@ -2,6 +2,22 @@ use super::*;
 use crate::config::{Scratch, parse};
 use crate::control::storage::{ImportRequest, NewDisks, NewPool};
 
+/// A pool of one disk.
+pub(in super::super) fn one_disk(scratch: &Scratch) -> NewPool {
+    let path = scratch.0.join("a.disk");
+    std::fs::File::create(&path).expect("a file").set_len(256 << 20).expect("a size");
+    let disks = NewDisks {
+        paths: vec![path],
+        force: false,
+        assume_atomic: true,
+        accept_loss: false,
+        usage: None,
+        media: None,
+        place: Default::default(),
+    };
+    NewPool { name: "tank".to_owned(), disks, slab_size: None }
+}
+
 /// The configured time-outs are the deadlines of a pool that is created, and of one that is opened.
 #[tokio::test]
 async fn pools_have_the_configured_timeouts() {
@@ -12,19 +28,8 @@ async fn pools_have_the_configured_timeouts() {
     let remembered = Remembered::open(None).expect("no file");
     let pools = Pools::new(&section, arena, env, events, remembered, [1; 16], Vec::new());
     let scratch = Scratch::new("timeouts");
-    let path = scratch.0.join("a.disk");
-    let file = std::fs::File::create(&path).expect("a file");
-    file.set_len(256 << 20).expect("a size");
-    let disks = NewDisks {
-        paths: vec![path.clone()],
-        force: false,
-        assume_atomic: true,
-        accept_loss: false,
-        usage: None,
-        media: None,
-        place: Default::default(),
-    };
-    let new = NewPool { name: "tank".to_owned(), disks, slab_size: None };
+    let new = one_disk(&scratch);
+    let path = new.disks.paths[0].clone();
     pools.create_pool(new).await.expect("a pool");
     let deadlines = || pools.open_pool("tank").expect("it is open").pool.deadlines();
     let ms = Duration::from_millis;
