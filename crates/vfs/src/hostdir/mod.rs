@@ -72,6 +72,7 @@ pub(crate) mod visible;
 mod volume;
 
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +84,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::pool::{Line, Pool};
 use crate::{
-    FileKey, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath, VfsResult,
+    FileKey, OpenMode, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath, VfsResult,
     VolumeInfo, WatchGuard,
 };
 use changes::Changes;
@@ -161,6 +162,11 @@ struct Tree {
     /// One of these is locked while the names in a directory change, so that the case-insensitive lookup and the change
     /// are atomic; the directory's number selects the lock.
     changing: [Mutex<()>; 16],
+    /// The calls that change names, one line for each directory (selected by its path): they would only wait for each
+    /// other's lock of `changing`.
+    name_changes: [Arc<Line>; 16],
+    /// The closes of files whose name was removed.
+    closes: Arc<Line>,
     /// The watches for changes; cannot be upgraded while there are none.
     changes: Mutex<Weak<Changes>>,
     /// The walks that begin watches of whole trees, one at a time: they take long in large trees.
@@ -215,6 +221,8 @@ impl HostDir {
             files: Mutex::default(),
             temporary: fresh::temporary_name(),
             changing: Default::default(),
+            name_changes: Default::default(),
+            closes: Arc::default(),
             changes: Mutex::default(),
             walks: Arc::default(),
             info,
@@ -230,6 +238,19 @@ impl HostDir {
         }
         let tree = Arc::clone(&self.tree);
         Io::Pending(self.tree.pool.run(move || work(&tree)))
+    }
+
+    /// [`HostDir::run`] for a change of the name `path`, after the earlier changes in its directory.
+    fn run_change<T: Send + 'static>(
+        &self,
+        path: &VfsPath,
+        work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static,
+    ) -> Io<T> {
+        if self.tree.all_memory.load(Ordering::Relaxed) {
+            return Io::Done(work(&self.tree));
+        }
+        let tree = Arc::clone(&self.tree);
+        Io::Pending(self.tree.pool.run_in(self.tree.line_of(path), move || work(&tree)))
     }
 }
 
@@ -259,6 +280,10 @@ impl Vfs for HostDir {
         };
         let opened = match self.tree.open_cached(&request) {
             Some(opened) => Io::Done(opened),
+            None if request.mode == OpenMode::Create => {
+                let changed = Arc::clone(&request);
+                self.run_change(&changed.path, move |tree| tree.open(&request, false))
+            }
             None => self.run(move |tree| tree.open(&request, false)),
         };
         match opened {
@@ -274,18 +299,18 @@ impl Vfs for HostDir {
     }
 
     fn remove(&self, _: &Ctx, path: &VfsPath, id: FileKey) -> Io<VfsResult<()>> {
-        let path = path.clone();
-        self.run(move |tree| tree.remove(&path, id))
+        let removed = path.clone();
+        self.run_change(path, move |tree| tree.remove(&removed, id))
     }
 
     fn rename(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
-        let (from, to) = (from.clone(), to.clone());
-        self.run(move |tree| tree.rename(&from, id, &to, replace))
+        let (old, new) = (from.clone(), to.clone());
+        self.run_change(from, move |tree| tree.rename(&old, id, &new, replace))
     }
 
     fn link(&self, _: &Ctx, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> Io<VfsResult<()>> {
-        let (from, to) = (from.clone(), to.clone());
-        self.run(move |tree| tree.link(&from, id, &to, replace))
+        let (old, new) = (from.clone(), to.clone());
+        self.run_change(to, move |tree| tree.link(&old, id, &new, replace))
     }
 
     fn snapshots(&self, _: &Ctx) -> Io<VfsResult<Vec<SnapshotTime>>> {
@@ -311,6 +336,14 @@ impl Vfs for HostDir {
 }
 
 impl Tree {
+    /// The line for changes of the name `path`.
+    fn line_of(&self, path: &VfsPath) -> &Arc<Line> {
+        let directory = path.components().split_last().map_or(&[][..], |(_, directory)| directory);
+        let mut hasher = std::hash::DefaultHasher::new();
+        directory.hash(&mut hasher);
+        &self.name_changes[(hasher.finish() % self.name_changes.len() as u64) as usize]
+    }
+
     /// The watches of the tree; starts their thread if there are none.
     fn watched_changes(self: &Arc<Self>) -> Option<Arc<Changes>> {
         let mut running = self.changes.lock();

@@ -42,11 +42,11 @@ impl Tree {
         let entry = self.entry(&place, name, id)?;
         self.same_file(&entry, id)?;
         // A link to a directory is removed like a file.
-        let flags = match node_type(&entry)? {
-            Kind::Directory => AtFlags::REMOVEDIR,
-            Kind::File => AtFlags::empty(),
+        let flags = match node::kind(&entry.own) {
+            Some(Kind::Directory) => AtFlags::REMOVEDIR,
+            _ => AtFlags::empty(),
         };
-        let doomed = self.doomed(&place, &entry.name)?;
+        let doomed = self.doomed(&place, &entry.name, &entry.own);
         match rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags) {
             Err(Errno::NOTEMPTY) if fresh::clear(&entry.place.fd, &entry.name) => {
                 rustix::fs::unlinkat(&entry.place.fd, &*entry.name, flags)?;
@@ -82,18 +82,18 @@ impl Tree {
             Some(there) if within && there == from.name => {} // a change of case only
             Some(there) => {
                 self.check_replaceable(&from, &place, &there, replace)?;
-                let names = (lstatx(&from.place.fd, &from.name)?, lstatx(&place.fd, &there)?);
-                if !same(&names.0, &names.1) && self.means(&place, &there, &from.stat)? {
+                let replaced = lstatx(&place.fd, &there)?;
+                if !same(&from.own, &replaced) && self.means(&place, &there, &from.stat)? {
                     // `from` is a link and `to` its target: the renamed link would point to itself, and the file would
                     // be lost.
                     return Err(VfsError::Exists);
                 }
-                if same(&names.0, &names.1) {
+                if same(&from.own, &replaced) {
                     // Both are names of one file: a rename would have no effect (POSIX).
                     rustix::fs::unlinkat(&from.place.fd, &*from.name, AtFlags::empty())?;
                 } else {
                     // Renames over the existing name first, so that the name always exists.
-                    let doomed = self.doomed(&place, &there)?;
+                    let doomed = self.doomed(&place, &there, &replaced);
                     rustix::fs::renameat(&from.place.fd, &*from.name, &place.fd, &*there)?;
                     if let Some(doomed) = doomed {
                         doomed.remove();
@@ -132,7 +132,7 @@ impl Tree {
         self.check_replaceable(&from, &place, &there, replace)?;
         // Links a temporary name first and renames it over the existing one, so that the name always exists.
         let beside = link_beside(&file, &from.stat, &place)?;
-        let doomed = self.doomed(&place, &there)?;
+        let doomed = self.doomed(&place, &there, &lstatx(&place.fd, &there)?);
         let moved = rustix::fs::renameat(&place.fd, &*beside, &place.fd, &*there);
         // If both are names of one file, the rename succeeds without effect (POSIX).
         let _ = rustix::fs::unlinkat(&place.fd, &*beside, AtFlags::empty());
@@ -146,11 +146,10 @@ impl Tree {
         Ok(())
     }
 
-    /// The large streams of a file that is about to lose its name `name`.
-    fn doomed(&self, place: &Place, name: &str) -> VfsResult<Option<PendingRemoval>> {
-        let stat = lstatx(&place.fd, name)?;
-        let device = self.devices.lock().get(&device::number(&stat)).cloned();
-        Ok(device.and_then(|device| PendingRemoval::of(&device, &place.fd, name, &stat)))
+    /// The large streams of the file `stat` that is about to lose its name `name`.
+    fn doomed(&self, place: &Place, name: &str, stat: &Statx) -> Option<PendingRemoval> {
+        let device = self.devices.lock().get(&device::number(stat)).cloned()?;
+        PendingRemoval::of(&device, &place.fd, name, stat)
     }
 
     /// The name in `place` that `name` (as on the disk) would collide with; with `exact`, only the same name.
@@ -218,12 +217,6 @@ impl Tree {
         };
         if device.key(&entry.stat) == id { Ok(()) } else { Err(VfsError::Stale) }
     }
-}
-
-/// The kind of the entry, with links not followed; a link counts as a file.
-fn node_type(entry: &Entry<'_>) -> VfsResult<Kind> {
-    let stat = lstatx(&entry.place.fd, &entry.name)?;
-    Ok(if node::kind(&stat) == Some(Kind::Directory) { Kind::Directory } else { Kind::File })
 }
 
 /// Renames to a name that is free.

@@ -35,6 +35,8 @@ pub(super) struct Entry<'a> {
     pub(super) name: String,
     /// The metadata, with links followed; that of the link if the link itself was requested.
     pub(super) stat: Statx,
+    /// The metadata, with links not followed.
+    pub(super) own: Statx,
 }
 
 impl Tree {
@@ -167,11 +169,11 @@ impl Tree {
             }
             Err(e) => return Err(e.into()),
         };
-        if link::is_link(&own) && self.device(&place.fd, device::number(&own))?.key(&own) == id {
-            return Ok(Entry { place, name, stat: own });
+        if !link::is_link(&own) || self.device(&place.fd, device::number(&own))?.key(&own) == id {
+            return Ok(Entry { place, name, stat: own, own });
         }
         let stat = self.peek(&join(&place.disk, &name)).map_err(last)?;
-        Ok(Entry { place, name, stat })
+        Ok(Entry { place, name, stat, own })
     }
 }
 
