@@ -39,7 +39,7 @@ pub trait Coordinator: Send + Sync {
 
     /// Reports damage; does not wait, and the report may be lost. Findings that must be durable are in the
     /// metadata ([`OwnerOp::Lost`]).
-    fn found(&self, owner: OwnerId, finding: Finding);
+    fn report_finding(&self, owner: OwnerId, finding: Finding);
 }
 
 /// An owner's permission to acknowledge changes. It expires unless the coordinator renews it.
@@ -78,16 +78,16 @@ pub enum OwnerOp {
     Ready { row: RowNumber, birth: u32, written: Vec<(DiskNumber, Membership)> },
     /// Frees the row's slabs; the row then reads as zeros.
     Free { row: RowNumber, birth: u32 },
-    /// Marks these regions of a copy stale (rule 10). `seen` is the disk's membership in the owner's view, if
+    /// Marks these regions of a copy stale (rule 10). `membership` is the disk's membership in the owner's view, if
     /// it is present there. If the disk has rejoined since, the owner must first check what the disk has.
-    Missed { row: RowNumber, index: u8, generation: u32, regions: u64, seen: Option<Membership> },
+    MarkStale { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Option<Membership> },
     /// These regions of a copy are current again, durably (rule 14).
-    NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Membership },
+    MarkCurrent { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Membership },
     /// The disk's content was reset to an older state: its copies are stale wherever other copies exist (rule
     /// 9).
-    Stale { disk: DiskNumber, of: Membership },
+    MarkDiskStale { disk: DiskNumber, membership: Membership },
     /// The owner has read the log and recorded the disk's stale regions: the disk's copies are valid again.
-    Accounted { disk: DiskNumber, of: Membership },
+    Accounted { disk: DiskNumber, membership: Membership },
     /// Begins to move a slab. The coordinator chooses the place. If its own order named one
     /// ([`crate::JobOrder::Fill`]), the slab moves to that disk or not at all.
     BeginMove { row: RowNumber, birth: u32, index: u8, to: Option<SlabPlace> },
@@ -118,7 +118,7 @@ pub struct DiskReport {
     /// The disk.
     pub disk: DiskNumber,
     /// The membership under which the I/O was issued.
-    pub of: Membership,
+    pub membership: Membership,
     /// The recorded reason for its removal.
     pub reason: Absence,
     /// The error of the I/O.
@@ -131,7 +131,7 @@ pub struct Progress {
     /// Bytes done.
     pub bytes: u64,
     /// Total bytes, as far as known.
-    pub of: u64,
+    pub total: u64,
     /// Units repaired.
     pub healed: u64,
     /// Units with no good copy.

@@ -4,7 +4,7 @@ use crate::{DiskNumber, SpaceId};
 
 /// Kinds of damage to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Found {
+pub enum DamageKind {
     /// One copy had wrong content and was repaired from another copy.
     Healed,
     /// One copy could not be read and was repaired from another copy.
@@ -23,7 +23,7 @@ pub enum Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The kind of damage.
-    pub found: Found,
+    pub kind: DamageKind,
     /// The disk of the copy; of the lowest copy if all are affected.
     pub disk: DiskNumber,
     /// The space.

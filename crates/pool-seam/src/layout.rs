@@ -29,7 +29,7 @@ pub struct Layout {
 
 /// The position of a byte of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Spot {
+pub struct ColumnPosition {
     /// Its row.
     pub row: RowNumber,
     /// Its data column.
@@ -38,7 +38,7 @@ pub struct Spot {
     pub offset: u64,
 }
 
-impl Spot {
+impl ColumnPosition {
     /// The units of its column in the `length` bytes from here; `length` must be a multiple of the unit.
     pub fn units(self, length: u64) -> Range<u32> {
         let first = (self.offset / UNIT) as u32;
@@ -50,7 +50,7 @@ impl Spot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Where it begins.
-    pub at: Spot,
+    pub at: ColumnPosition,
     /// In bytes.
     pub length: u64,
     /// The positions of its bytes in the I/O's buffers, in column order.
@@ -88,10 +88,10 @@ impl Layout {
     }
 
     /// The position of an address.
-    pub fn locate(&self, address: u64) -> Spot {
+    pub fn locate(&self, address: u64) -> ColumnPosition {
         let within = address % self.row_bytes();
         let (stripe, rest) = (within / self.interleave, within % self.interleave);
-        Spot {
+        ColumnPosition {
             row: RowNumber((address / self.row_bytes()) as u32),
             column: (stripe % self.columns) as u8,
             offset: stripe / self.columns * self.interleave + rest,
@@ -99,15 +99,15 @@ impl Layout {
     }
 
     /// The address of a position.
-    pub fn address(&self, spot: Spot) -> u64 {
-        let (turn, rest) = (spot.offset / self.interleave, spot.offset % self.interleave);
-        let within = (turn * self.columns + u64::from(spot.column)) * self.interleave + rest;
-        u64::from(spot.row.0) * self.row_bytes() + within
+    pub fn address(&self, position: ColumnPosition) -> u64 {
+        let (turn, rest) = (position.offset / self.interleave, position.offset % self.interleave);
+        let within = (turn * self.columns + u64::from(position.column)) * self.interleave + rest;
+        u64::from(position.row.0) * self.row_bytes() + within
     }
 
     /// The start of an I/O, if all of it is one piece of one column that crosses no multiple of `boundary`
     /// there.
-    pub fn one_piece(&self, address: u64, length: u64, boundary: u64) -> Option<Spot> {
+    pub fn one_piece(&self, address: u64, length: u64, boundary: u64) -> Option<ColumnPosition> {
         let at = self.locate(address);
         let interleave = if self.columns == 1 { self.slab_bytes } else { self.interleave };
         let fits = |step: u64| at.offset % step + length <= step;

@@ -31,14 +31,14 @@ pub use areas::{Areas, Extent};
 pub use coordinator::{
     Coordinator, DiskReport, Lease, NoPlace, OwnerOp, Progress, Request, SeamError, Suspension, Turn,
 };
-pub use findings::{Finding, Found};
+pub use findings::{DamageKind, Finding};
 pub use ids::{
     DiskId, DiskNumber, JobId, Membership, NodeId, OwnerId, PoolId, RowNumber, SpaceEpoch, SpaceId,
     ViewVersion,
 };
 pub use losses::{LOST_MAX, LossRecord};
 pub use media::{MediaClass, media_number, media_of};
-pub use owner::{CopyRegions, JobOrder, JobReport, Owner, OwnerStatus, PortStats, Returned, Stays};
+pub use owner::{CopyRegions, JobOrder, JobReport, NotMoved, Owner, OwnerStatus, PortStats, RejoinState};
 pub use records::{Absence, FaultDomains, Provisioning, Resiliency, ScrubRecord, SlabPlace};
 pub use regions::Regions;
 pub use rows::{Moving, Row, Shape, SlabCopy, Slabs};

@@ -18,14 +18,14 @@ pub trait Owner: Send + Sync {
     /// The disk is leaving: the owner starts no more I/O to it. Returns the regions of its copies that may
     /// lack writes (rule 11); a repeated call returns the same or more. Errors: [`SeamError::Deposed`] if the
     /// space has another owner.
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
+    fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>>;
 
     /// The disk stays in service: the owner resumes I/O to it.
-    fn stays(&self, disk: DiskNumber, of: Membership);
+    fn disk_stays(&self, disk: DiskNumber, of: Membership);
 
     /// The disk is about to join with this membership: the owner compares the disk's mark with the log (rule
     /// 9). Errors: [`SeamError::Deposed`] if the space has another owner.
-    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>>;
+    fn disk_joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<RejoinState, SeamError>>;
 
     /// Runs a job to its end; a call with the number of a running job waits for that job. Errors: why the job
     /// did not finish; its partial work remains.
@@ -61,13 +61,13 @@ pub struct CopyRegions {
 /// The state of a space's data on a disk that rejoins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
-pub enum Returned {
+pub enum RejoinState {
     /// It has everything before this log sequence, taken from its mark; regions that it lacks are recorded as
     /// stale.
     Proven { mark: u64 },
     /// Its content was reset to an older state: it is stale wherever other copies exist.
-    Behind,
-    /// Like [`Returned::Behind`], and these rows have no other copies.
+    RolledBack,
+    /// Like [`RejoinState::RolledBack`], and these rows have no other copies.
     OnlyCopy(Vec<RowNumber>),
     /// Its mark or its replica of the log could not be read.
     Unreadable(DiskError),
@@ -96,12 +96,12 @@ pub struct JobReport {
     /// The work done.
     pub progress: Progress,
     /// Slabs, each a row and an index, that it could not process, and why.
-    pub left: Vec<(RowNumber, u8, Stays)>,
+    pub not_moved: Vec<(RowNumber, u8, NotMoved)>,
 }
 
 /// Why a slab was not moved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stays {
+pub enum NotMoved {
     /// No other disk can take it.
     #[error(transparent)]
     NoPlace(#[from] NoPlace),
@@ -136,7 +136,7 @@ pub struct PortStats {
     /// The disk.
     pub disk: DiskNumber,
     /// The membership.
-    pub of: Membership,
+    pub membership: Membership,
     /// Outstanding calls.
     pub outstanding: u64,
     /// Completed writes that are not known to be durable yet.

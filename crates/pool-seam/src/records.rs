@@ -18,7 +18,7 @@ pub enum Absence {
     /// Its I/O repeatedly took too long.
     Slow,
     /// It was removed by command.
-    Asked,
+    ByCommand,
     /// Its label was older than the pool's record of it.
     Stale,
 }
@@ -42,7 +42,7 @@ pub struct ScrubRecord {
     /// When the current scrub began; 0: none is running.
     pub began: u64,
     /// Whether it was requested by command.
-    pub asked: bool,
+    pub by_command: bool,
     /// The first row not yet read.
     pub next: RowNumber,
     /// Units repaired so far.

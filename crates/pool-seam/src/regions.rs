@@ -34,8 +34,8 @@ impl Regions {
 
     /// The union of two bitmasks of stale regions: only existing regions, or all 64 bits if either says that
     /// everything is stale.
-    pub fn missed(self, missed: u64, more: u64) -> u64 {
-        if missed == u64::MAX || more == u64::MAX { u64::MAX } else { (missed | more) & self.all() }
+    pub fn union(self, stale: u64, more: u64) -> u64 {
+        if stale == u64::MAX || more == u64::MAX { u64::MAX } else { (stale | more) & self.all() }
     }
 
     /// Bitmask of the regions that contain these units; `units` must not be empty.

@@ -15,7 +15,7 @@ pub struct SlabCopy {
     pub generation: u32,
     /// Bitmask of the stale regions; all 64 bits: everything is stale, for slabs of any size. For a slab of
     /// the log only 0 or all bits.
-    pub missed: u64,
+    pub stale_regions: u64,
 }
 
 /// Which of its space's resiliencies a row has.
@@ -23,7 +23,7 @@ pub struct SlabCopy {
 pub enum Shape {
     /// The space's current resiliency.
     #[default]
-    Present,
+    Current,
     /// The space's former resiliency: a job has not converted the row yet. For the log: it is to get more
     /// replicas.
     Former,
@@ -76,7 +76,7 @@ impl Row {
     /// A new row of these slabs, with no move in progress and the space's current resiliency.
     pub fn new(birth: u32, slabs: impl IntoIterator<Item = SlabCopy>) -> Row {
         let slabs = Slabs(slabs.into_iter().collect());
-        Row { birth, shape: Shape::Present, is_new: true, slabs, moving: None }
+        Row { birth, shape: Shape::Current, is_new: true, slabs, moving: None }
     }
 
     /// The same row with these slabs, no move in progress and the space's current resiliency.

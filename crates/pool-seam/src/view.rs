@@ -142,7 +142,7 @@ impl SpaceRecord {
     /// The resiliency of a row.
     pub fn resiliency_of(&self, row: &Row) -> Resiliency {
         match row.shape {
-            Shape::Present => self.resiliency,
+            Shape::Current => self.resiliency,
             Shape::Former => self.former,
         }
     }
@@ -204,7 +204,7 @@ impl SpaceRecord {
     }
 
     /// The stale regions of a copy: all, while its disk is not accounted for.
-    pub fn missed(&self, copy: &SlabCopy) -> u64 {
-        if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.missed }
+    pub fn stale_regions(&self, copy: &SlabCopy) -> u64 {
+        if self.unaccounted.contains_key(&copy.place.disk) { u64::MAX } else { copy.stale_regions }
     }
 }

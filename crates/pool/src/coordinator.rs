@@ -185,7 +185,7 @@ impl Pool {
         }
         // Read before the memberships are compared: if the disk returns in between, this is the member that failed.
         let member = self.members().get(report.disk).cloned();
-        if self.metadata().read(|s| s.membership(report.disk)) != Some(report.of) {
+        if self.metadata().read(|s| s.membership(report.disk)) != Some(report.membership) {
             return self.newest_view(owner);
         }
         let is_late = matches!(report.error, DiskError::Timeout { .. });
@@ -193,7 +193,7 @@ impl Pool {
             // The call did not begin, or was abandoned, because the disk's removal is in progress: the disk is not
             // slow.
             self.metadata().owners().decided(report.disk).await;
-            let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.of);
+            let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.membership);
             return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
         }
         let life = member.map_or(Life::Ending, Life::Of);
@@ -239,7 +239,7 @@ impl Coordinator for Pool {
         }
     }
 
-    fn found(&self, _: OwnerId, finding: Finding) {
+    fn report_finding(&self, _: OwnerId, finding: Finding) {
         self.events().add(finding);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use disk::DiskError;
 use parking_lot::Mutex;
-pub use pool_seam::{Finding, Found};
+pub use pool_seam::{DamageKind, Finding};
 
 use crate::supervision::standing::Slowness;
 use crate::{DiskNumber, SpaceId};
@@ -25,19 +25,19 @@ struct Slow {
 }
 
 /// Counts by kind, disk and space; `None` is the pool's metadata.
-type Counts = BTreeMap<(Found, DiskNumber, Option<SpaceId>), u64>;
+type Counts = BTreeMap<(DamageKind, DiskNumber, Option<SpaceId>), u64>;
 
 impl Events {
     /// Counts a finding.
     pub fn add(&self, finding: Finding) {
-        let Finding { found, disk, space, address } = finding;
+        let Finding { kind: found, disk, space, address } = finding;
         let so_far = {
             let mut counts = self.counts.lock();
             let count = counts.entry((found, disk, Some(space))).or_insert(0);
             *count += 1;
             *count
         };
-        if found == Found::Unsettled {
+        if found == DamageKind::Unsettled {
             // Writes that a crash interrupted are no damage, and there may be thousands of them.
             tracing::debug!(
                 disk = disk.0,
@@ -55,9 +55,9 @@ impl Events {
     /// by disk. Earlier damage is cleared for a disk without such a place.
     pub fn metadata(&self, found: &BTreeMap<DiskNumber, u64>) {
         let is_clean = |disk: &DiskNumber| found.get(disk).is_none_or(|places| *places == 0);
-        self.counts.lock().retain(|(kind, disk, _), _| *kind != Found::Metadata || !is_clean(disk));
+        self.counts.lock().retain(|(kind, disk, _), _| *kind != DamageKind::Metadata || !is_clean(disk));
         for (disk, places) in found.iter().filter(|(_, places)| **places > 0) {
-            *self.counts.lock().entry((Found::Metadata, *disk, None)).or_insert(0) += places;
+            *self.counts.lock().entry((DamageKind::Metadata, *disk, None)).or_insert(0) += places;
             tracing::warn!(disk = disk.0, places, "labels or metadata were damaged, and were repaired");
         }
     }
@@ -69,7 +69,7 @@ impl Events {
 
     /// Clears the counts of repaired damage, and the failure, of a disk, or of all disks if `None`.
     pub fn clear(&self, disk: Option<DiskNumber>) {
-        let repaired = |found: &Found| !matches!(found, Found::Lost);
+        let repaired = |found: &DamageKind| !matches!(found, DamageKind::Lost);
         self.counts
             .lock()
             .retain(|(found, d, _), _| !(repaired(found) && disk.is_none_or(|disk| disk == *d)));
@@ -140,7 +140,7 @@ impl Events {
     }
 
     /// Counts by kind and disk.
-    pub fn counts(&self) -> BTreeMap<(Found, DiskNumber), u64> {
+    pub fn counts(&self) -> BTreeMap<(DamageKind, DiskNumber), u64> {
         let mut counts = BTreeMap::new();
         for (&(found, disk, _), n) in &*self.counts.lock() {
             *counts.entry((found, disk)).or_insert(0) += n;
@@ -149,7 +149,7 @@ impl Events {
     }
 
     /// The count of a kind, on all disks.
-    pub fn count(&self, found: Found) -> u64 {
+    pub fn count(&self, found: DamageKind) -> u64 {
         self.counts.lock().iter().filter(|((f, ..), _)| *f == found).map(|(_, n)| n).sum()
     }
 }

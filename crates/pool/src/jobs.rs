@@ -18,6 +18,6 @@ mod rate;
 
 pub use board::{Board, ClientIo, Job};
 pub use kinds::{Evacuated, JobState, Kind, NoJob, Subject, Why};
-pub use pool_seam::{JobId, Stays};
+pub use pool_seam::{JobId, NotMoved};
 pub(crate) use progress::Asked;
 pub use progress::{Piece, Progress};

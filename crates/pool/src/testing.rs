@@ -49,7 +49,7 @@ pub fn allocate(
 ) -> [Op; 2] {
     let first = s.next_generation;
     let slabs = slabs.into_iter().collect();
-    let ready = SpaceOp::Ready { row, birth: first, missed: Vec::new() };
+    let ready = SpaceOp::Ready { row, birth: first, stale_copies: Vec::new() };
     let ops = [SpaceOp::Allocate { row, first, slabs }, ready];
     ops.map(|op| Op::Space { space, op })
 }
@@ -60,15 +60,15 @@ pub fn copy(s: &State, space: SpaceId, row: RowNumber, index: usize) -> SlabCopy
 }
 
 /// The operation that marks regions of a copy stale.
-pub fn missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+pub fn mark_stale(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
-    Op::Space { space, op: SpaceOp::Missed { row, index, generation, regions } }
+    Op::Space { space, op: SpaceOp::MarkStale { row, index, generation, regions } }
 }
 
 /// The operation that marks regions of a copy current.
-pub fn not_missed(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
+pub fn mark_current(s: &State, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Op {
     let generation = copy(s, space, row, index.into()).generation;
-    Op::Space { space, op: SpaceOp::NotMissed { row, index, generation, regions } }
+    Op::Space { space, op: SpaceOp::MarkCurrent { row, index, generation, regions } }
 }
 
 impl State {
@@ -89,25 +89,31 @@ impl State {
         self.apply_all(&allocate(self, space, row, slabs))
     }
 
-    /// Applies [`missed`].
-    pub fn miss(&mut self, space: SpaceId, row: RowNumber, index: u8, regions: u64) -> Result<(), InvalidOp> {
-        self.apply(&missed(self, space, row, index, regions))
-    }
-
-    /// Applies [`not_missed`].
-    pub fn catch_up(
+    /// Applies [`mark_stale`].
+    pub fn apply_stale(
         &mut self,
         space: SpaceId,
         row: RowNumber,
         index: u8,
         regions: u64,
     ) -> Result<(), InvalidOp> {
-        self.apply(&not_missed(self, space, row, index, regions))
+        self.apply(&mark_stale(self, space, row, index, regions))
+    }
+
+    /// Applies [`mark_current`].
+    pub fn apply_current(
+        &mut self,
+        space: SpaceId,
+        row: RowNumber,
+        index: u8,
+        regions: u64,
+    ) -> Result<(), InvalidOp> {
+        self.apply(&mark_current(self, space, row, index, regions))
     }
 
     /// The stale regions of the copies of a row.
-    pub fn missed_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
+    pub fn stale_regions_of(&self, space: SpaceId, row: RowNumber) -> Vec<u64> {
         let record = &self.spaces[&space];
-        record.rows[&row].slabs.iter().map(|copy| record.missed(copy)).collect()
+        record.rows[&row].slabs.iter().map(|copy| record.stale_regions(copy)).collect()
     }
 }

@@ -9,8 +9,8 @@ use arena::{IoBuf, Sg};
 use disk::DiskError;
 use futures_util::future::join_all;
 use pool_seam::{
-    Absence, DiskNumber, GROUP, Membership, OwnerOp, Provisioning, Row, RowNumber, SeamError, SlabCopy,
-    SpaceView, Stays,
+    Absence, DiskNumber, GROUP, Membership, NotMoved, OwnerOp, Provisioning, Row, RowNumber, SeamError,
+    SlabCopy, SpaceView,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -49,11 +49,11 @@ impl Inner {
     pub(crate) async fn initialise(
         self: &Arc<Inner>,
         row: RowNumber,
-    ) -> Result<Result<(), Stays>, SpaceError> {
+    ) -> Result<Result<(), NotMoved>, SpaceError> {
         match self.allocate(row).await {
             Ok(()) => Ok(Ok(())),
-            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
-            Err(SpaceError::Unavailable { .. }) => Ok(Err(Stays::Unfinished)),
+            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(NotMoved::NoPlace(why))),
+            Err(SpaceError::Unavailable { .. }) => Ok(Err(NotMoved::Unfinished)),
             Err(error) => Err(error),
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use arena::{IoBuf, Sg};
 use futures_util::future::join_all;
 use pool_seam::code::Code;
-use pool_seam::{Found, UNIT};
+use pool_seam::{DamageKind, UNIT};
 
 use crate::SpaceError;
 use crate::blocks::{ContentId, Units};
@@ -117,11 +117,11 @@ impl Inner {
         }
         for Bad { member, unit, bytes } in bad {
             let good = made.columns[usize::from(member.content)][unit].clone();
-            let found = if bytes.is_some() { Found::Healed } else { Found::Unreadable };
+            let found = if bytes.is_some() { DamageKind::Healed } else { DamageKind::Unreadable };
             if let Some(good) = good.filter(|good| bytes.is_none_or(|bytes| bytes[..] != good[..])) {
                 let (of, unit) =
                     (Target { column: member.content, ..target.clone() }, target.units.start + unit);
-                self.found(found, member.disk, &of, unit);
+                self.report_damage(found, member.disk, &of, unit);
                 self.rewrite(target, &member, unit, good).await;
                 made.rewritten += 1;
             }
@@ -132,7 +132,7 @@ impl Inner {
             let lost: Units = target.units.clone().filter(lacks).collect();
             let member = at.members.iter().find(|m| usize::from(m.content) == content && m.counts);
             let target = Target { column: content as u8, ..target.clone() };
-            self.found_lost(member.map_or(&at.members, std::slice::from_ref), &target, &lost);
+            self.report_lost_units(member.map_or(&at.members, std::slice::from_ref), &target, &lost);
         }
         Ok(Some(made))
     }

@@ -142,15 +142,15 @@ impl Inner {
                 continue;
             }
             let regions = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
-            let missed = absent.iter().map(|member| {
+            let stale = absent.iter().map(|member| {
                 let (row, index, generation) = (target.key.row, member.index, member.generation);
-                OwnerOp::Missed { row, index, generation, regions, seen: None }
+                OwnerOp::MarkStale { row, index, generation, regions, membership: None }
             });
-            let missed: Vec<_> = missed.collect();
-            if missed.is_empty() {
+            let stale: Vec<_> = stale.collect();
+            if stale.is_empty() {
                 return Ok(());
             }
-            self.commit_if_fits(missed).await?;
+            self.commit_if_fits(stale).await?;
         }
     }
 }

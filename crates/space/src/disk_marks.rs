@@ -201,7 +201,7 @@ impl Inner {
             let Some(of) = view.membership(*disk) else { continue };
             if self.marks.is_set_back(*disk, *mark) {
                 self.was_set_back(*disk);
-                ops.push(OwnerOp::Stale { disk: *disk, of });
+                ops.push(OwnerOp::MarkDiskStale { disk: *disk, membership: of });
             } else if let Some(mark) = mark {
                 self.marks.found(*disk, of.0, *mark);
             }

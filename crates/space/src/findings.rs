@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arena::Class;
 use disk::sized;
 use parking_lot::Mutex;
-use pool_seam::{DiskNumber, Finding, Found, GROUP_UNITS, LOST_MAX, OwnerOp, ScrubRecord, UNIT};
+use pool_seam::{DamageKind, DiskNumber, Finding, GROUP_UNITS, LOST_MAX, OwnerOp, ScrubRecord, UNIT};
 
 use crate::SpaceError;
 use crate::blocks::Units;
@@ -47,34 +47,34 @@ impl Findings {
 
 impl Inner {
     /// Reports damage of a unit. Units beyond the end of the space, in its last row, are ignored.
-    pub(crate) fn found(&self, found: Found, disk: DiskNumber, target: &Target, unit: usize) {
+    pub(crate) fn report_damage(&self, found: DamageKind, disk: DiskNumber, target: &Target, unit: usize) {
         let view = self.view.get().value;
         let address = target.address(&view, unit);
         if address >= view.record.size {
             return;
         }
-        if found == Found::Lost {
+        if found == DamageKind::Lost {
             let mut lost = self.findings.lost.lock();
             if lost.len() < LOST_MAX && lost.insert(address) {
                 self.to_keep.notify_one();
             }
         }
-        self.tell(Finding { found, disk, space: self.space(), address });
+        self.report_finding(Finding { kind: found, disk, space: self.space(), address });
     }
 
     /// Reports units that no copy has.
-    pub(crate) fn found_lost(&self, members: &[Member], target: &Target, units: &Units) {
+    pub(crate) fn report_lost_units(&self, members: &[Member], target: &Target, units: &Units) {
         let lowest = members.iter().filter(|member| member.counts).map(|member| member.disk).min();
         for (disk, unit) in units.iter().filter_map(|unit| Some((lowest?, unit))) {
-            self.found(Found::Lost, disk, target, unit);
+            self.report_damage(DamageKind::Lost, disk, target, unit);
         }
     }
 
     /// Reports that the block of a group on this copy is wrong, and queues the block to be rewritten.
-    pub(crate) fn found_block(&self, key: GroupKey, member: &Member, is_coded: bool) {
+    pub(crate) fn report_bad_block(&self, key: GroupKey, member: &Member, is_coded: bool) {
         if self.findings.blocks.lock().insert((key, member.disk)) {
             let column = if is_coded { member.content } else { key.set };
-            self.found(Found::BadTable, member.disk, &Target { key, column, units: 0..1 }, 0);
+            self.report_damage(DamageKind::BadTable, member.disk, &Target { key, column, units: 0..1 }, 0);
             self.findings.to_write.lock().insert(key);
             self.to_keep.notify_one();
         }

@@ -231,7 +231,7 @@ impl Change {
             if !inner.view.is_current(&seen) {
                 continue;
             }
-            let (mut have, mut missed) = (0, Vec::new());
+            let (mut have, mut stale) = (0, Vec::new());
             for member in present.members.iter().filter(|member| member.counts) {
                 if new.part(member).is_none() || is_written(&member) {
                     have |= 1 << member.content;
@@ -242,16 +242,16 @@ impl Change {
                 } else {
                     let Member { index, generation, membership: seen, .. } = *member;
                     let row = self.target.key.row;
-                    missed.push(OwnerOp::Missed { row, index, generation, regions, seen });
+                    stale.push(OwnerOp::MarkStale { row, index, generation, regions, membership: seen });
                 }
             }
             if !present.decodes(have) {
                 return Err(needed.unwrap_or_else(|| unavailable(self.target.key.row, &present.members)));
             }
-            if missed.is_empty() {
+            if stale.is_empty() {
                 return inner.lease.hold().wait().await.map(|()| Judged::Written).map_err(SpaceError::from);
             }
-            inner.commit_if_fits(missed).await?;
+            inner.commit_if_fits(stale).await?;
         }
     }
 }

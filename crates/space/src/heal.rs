@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arena::{Class, IoBuf, Sg};
 use disk::{DiskError, sized};
 use futures_util::future::join_all;
-use pool_seam::{Absence, Found, Regions};
+use pool_seam::{Absence, DamageKind, Regions};
 use smallvec::{SmallVec, smallvec};
 
 use crate::active::SetKey;
@@ -161,7 +161,7 @@ impl Inner {
             // An absent disk may have one of the candidates.
             None if !is_whole => return Err(unavailable(target.key.row, &at.members)),
             None => {
-                self.found_lost(&at.members, &target, &one);
+                self.report_lost_units(&at.members, &target, &one);
                 Decision::Value(lost(&candidates))
             }
         };
@@ -170,15 +170,17 @@ impl Inner {
             if !candidates.iter().any(is_candidate) {
                 let of =
                     contents.iter().find(|(_, other)| other.as_ref().is_some_and(|b| b[..] == bytes[..]));
-                of.iter().for_each(|(member, _)| self.found(Found::Unsettled, member.disk, &target, unit));
+                of.iter().for_each(|(member, _)| {
+                    self.report_damage(DamageKind::Unsettled, member.disk, &target, unit)
+                });
             }
             // Copies of a unit that was being written at a power failure may legitimately differ.
             let may_differ = may_be_strange || !self.look(cached, |table| table.is_known(unit));
             for (member, other) in &contents {
                 match other {
-                    None => self.found(Found::Unreadable, member.disk, &target, unit),
+                    None => self.report_damage(DamageKind::Unreadable, member.disk, &target, unit),
                     Some(other) if may_differ || other[..] == bytes[..] => {}
-                    Some(_) => self.found(Found::Healed, member.disk, &target, unit),
+                    Some(_) => self.report_damage(DamageKind::Healed, member.disk, &target, unit),
                 }
             }
         }

@@ -16,7 +16,7 @@ use env::BoxFuture;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use parking_lot::Mutex;
-use pool_seam::{GROUP, JobId, JobOrder, JobReport, Progress, RowNumber, SeamError, Stays, Turn};
+use pool_seam::{GROUP, JobId, JobOrder, JobReport, NotMoved, Progress, RowNumber, SeamError, Turn};
 
 use crate::SpaceError;
 use crate::checkpoint::OpenPiece;
@@ -42,7 +42,7 @@ pub(crate) struct Job {
     is_stopped: Arc<AtomicBool>,
     done: Progress,
     /// The copies that the job could not process, and why.
-    left: BTreeMap<(RowNumber, u8), Stays>,
+    not_moved: BTreeMap<(RowNumber, u8), NotMoved>,
 }
 
 impl Jobs {
@@ -69,7 +69,8 @@ impl Space {
         let stop = Arc::clone(&is_stopped);
         let end: BoxFuture<Result<JobReport, SpaceError>> = Box::pin(self.0.env.run(async move {
             let of = Arc::clone(&inner);
-            let job = Job { inner, id, is_stopped: stop, done: Progress::default(), left: BTreeMap::new() };
+            let job =
+                Job { inner, id, is_stopped: stop, done: Progress::default(), not_moved: BTreeMap::new() };
             let report = job.run(order).await;
             of.jobs.0.lock().remove(&id);
             report
@@ -89,14 +90,14 @@ impl Job {
             JobOrder::Scrub(from) => self.scrub(from).await?,
             JobOrder::Resolve => self.resolve().await?,
         }
-        let left = self.left.into_iter().map(|((row, index), why)| (row, index, why)).collect();
-        Ok(JobReport { progress: self.done, left })
+        let not_moved = self.not_moved.into_iter().map(|((row, index), why)| (row, index, why)).collect();
+        Ok(JobReport { progress: self.done, not_moved })
     }
 
     async fn resolve(&mut self) -> Result<(), SpaceError> {
         let pieces = self.inner.to_resolve();
         let bytes = |piece: &OpenPiece| piece.groups.len() as u64 * GROUP;
-        self.done.of = pieces.iter().map(bytes).sum();
+        self.done.total = pieces.iter().map(bytes).sum();
         let mut left = &pieces[..];
         while !left.is_empty() {
             let turn = self.turn().await?;
@@ -134,6 +135,6 @@ impl Job {
     }
 
     fn leave(&mut self, slabs: impl IntoIterator<Item = (RowNumber, u8)>) {
-        self.left.extend(slabs.into_iter().map(|slab| (slab, Stays::Unfinished)));
+        self.not_moved.extend(slabs.into_iter().map(|slab| (slab, NotMoved::Unfinished)));
     }
 }

@@ -174,7 +174,7 @@ impl Inner {
         let bad = counting.iter().zip(&blocks).filter(|(_, block)| is_bad(block));
         let old = read.iter().filter(|one| is_old(one)).map(|(member, _)| *member);
         let bad = bad.map(|(member, _)| *member).chain(old);
-        bad.for_each(|member| self.found_block(key, member, at.code.is_some()));
+        bad.for_each(|member| self.report_bad_block(key, member, at.code.is_some()));
         let newest_of = |is_used: &dyn Fn(&(&Member, &ChecksumBlock)) -> bool| {
             let newest = |content: usize| {
                 let of_it = read.iter().filter(|one| usize::from(one.0.content) == content && is_used(one));

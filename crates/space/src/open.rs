@@ -156,7 +156,7 @@ impl Inner {
             self.replicas.begin(copy.generation, Arc::clone(&port));
             Some(Replica { allocation: copy.generation, port, offset })
         };
-        row.copies().filter(|(_, copy)| copy.missed == 0).filter_map(replica).collect()
+        row.copies().filter(|(_, copy)| copy.stale_regions == 0).filter_map(replica).collect()
     }
 
     fn log_error(&self, row: &Row, error: OpenError) -> SpaceError {

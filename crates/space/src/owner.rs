@@ -10,7 +10,7 @@ use disk::{Disk, DiskError, Op, Place};
 use env::{Env, Epoch, Io};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Finding, GROUP, JobId, JobOrder, JobReport,
-    Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, Returned, Row,
+    Lease, LogState, Membership, NodeId, Owner, OwnerId, OwnerOp, OwnerStatus, Regions, RejoinState, Row,
     RowNumber, SeamError, SpaceId, SpaceView, Turn, ViewVersion,
 };
 use tokio::sync::{Mutex, Notify, RwLock, Semaphore, SemaphorePermit};
@@ -148,17 +148,17 @@ impl Owner for Space {
         self.0.follow(view);
     }
 
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
-        Io::Done(Ok(self.0.leaving(disk, of)))
+    fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+        Io::Done(Ok(self.0.disk_leaving(disk, of)))
     }
 
-    fn stays(&self, disk: DiskNumber, of: Membership) {
-        self.0.stays(disk, of);
+    fn disk_stays(&self, disk: DiskNumber, of: Membership) {
+        self.0.disk_stays(disk, of);
     }
 
-    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+    fn disk_joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<RejoinState, SeamError>> {
         let inner = Arc::clone(&self.0);
-        Io::pending(self.0.env.run(async move { Ok(inner.joining(disk, of).await) }))
+        Io::pending(self.0.env.run(async move { Ok(inner.disk_joining(disk, of).await) }))
     }
 
     fn run(&self, job: JobId, order: JobOrder) -> Io<Result<JobReport, SeamError>> {
@@ -343,8 +343,8 @@ impl Inner {
     }
 
     /// Reports damage to the coordinator.
-    pub(crate) fn tell(&self, finding: Finding) {
-        self.coordinator.found(self.owner, finding);
+    pub(crate) fn report_finding(&self, finding: Finding) {
+        self.coordinator.report_finding(self.owner, finding);
     }
 
     /// Reports a disk whose I/O failed.
@@ -363,7 +363,7 @@ impl Inner {
                 self.wait_for_view();
                 return Ok(Reported::Removed);
             }
-            let report = DiskReport { disk, of, reason, error };
+            let report = DiskReport { disk, membership: of, reason, error };
             match self.coordinator.disk_failed(self.owner, report).wait().await {
                 Ok(view) => {
                     self.follow(view);
@@ -390,11 +390,11 @@ impl Inner {
     }
 
     /// Rule 11: the regions that may be stale on the disk despite its mark.
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
+    fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
-        let missed = self.may_lack(disk);
+        let stale = self.may_lack(disk);
         self.replicas_on(disk, of, SpaceLog::leaving);
-        missed
+        stale
     }
 
     /// Records the regions that may be stale on absent disks for which a view has no record. Before an opening has read
@@ -408,7 +408,7 @@ impl Inner {
             noted.entry((disk, of)).or_insert_with(|| {
                 let present = self.view.get().value;
                 let lacks = match present.membership(disk) == Some(of) {
-                    true => self.leaving(disk, of),
+                    true => self.disk_leaving(disk, of),
                     // The disk was removed before.
                     false => self.may_lack(disk),
                 };
@@ -431,14 +431,15 @@ impl Inner {
             }
             let is_done = view.record.unaccounted.get(&disk) != Some(&of) || {
                 let seen = view.membership(disk);
-                let missed = lacks.iter().filter_map(|of| {
+                let stale = lacks.iter().filter_map(|of| {
                     let CopyRegions { row, generation, regions } = *of;
                     let copies = view.record.rows.get(&row)?.copies();
                     let mut copies = copies.filter(|(_, copy)| copy.generation == generation);
                     let index = copies.next()?.0 as u8;
-                    Some(OwnerOp::Missed { row, index, generation, regions, seen })
+                    Some(OwnerOp::MarkStale { row, index, generation, regions, membership: seen })
                 });
-                self.commit_if_fits(missed.chain([OwnerOp::Accounted { disk, of }]).collect()).await?
+                self.commit_if_fits(stale.chain([OwnerOp::Accounted { disk, membership: of }]).collect())
+                    .await?
             };
             if is_done {
                 self.unaccounted.lock().remove(&(disk, of));
@@ -480,18 +481,18 @@ impl Inner {
     }
 
     /// Rule 9: the state of a disk that is about to join.
-    async fn joining(&self, disk: DiskNumber, of: Membership) -> Returned {
+    async fn disk_joining(&self, disk: DiskNumber, of: Membership) -> RejoinState {
         self.ports.drained(disk).await;
         if let Err(error) = self.account().await {
             tracing::warn!(space = self.space().0, disk = disk.0, %error, "the stale regions of a disk cannot be recorded");
         }
         let view = self.view.get().value;
         let Some(port) = self.ports.open(disk, of) else {
-            return Returned::Unreadable(DiskError::Gone { at: Place::whole(Op::Read) });
+            return RejoinState::Unreadable(DiskError::Gone { at: Place::whole(Op::Read) });
         };
         let found = match self.read_mark(&view, &port).await {
             Ok(found) => found,
-            Err(error) => return Returned::Unreadable(error),
+            Err(error) => return RejoinState::Unreadable(error),
         };
         let was_set_back = self.marks.is_set_back(disk, found);
         if let Some(found) = found {
@@ -500,18 +501,19 @@ impl Inner {
         }
         let is_accounted = !view.record.unaccounted.contains_key(&disk);
         if let Some(Mark { mark, .. }) = found.filter(|_| !was_set_back && is_accounted) {
-            return Returned::Proven { mark };
+            return RejoinState::Proven { mark };
         }
-        let others = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.missed == 0);
+        let others =
+            |row: &Row| row.copies().any(|(_, copy)| copy.place.disk != disk && copy.stale_regions == 0);
         let on_disk = |row: &Row| row.copies().any(|(_, copy)| copy.place.disk == disk);
         // A new row is empty.
         let rows = view.record.rows.iter().filter(|(row, of)| !of.is_new || **row == RowNumber::LOG);
         let only = rows.filter(|(_, row)| on_disk(row) && !others(row));
         let only: Vec<RowNumber> = only.map(|(row, _)| *row).collect();
-        if only.is_empty() { Returned::Behind } else { Returned::OnlyCopy(only) }
+        if only.is_empty() { RejoinState::RolledBack } else { RejoinState::OnlyCopy(only) }
     }
 
-    fn stays(&self, disk: DiskNumber, of: Membership) {
+    fn disk_stays(&self, disk: DiskNumber, of: Membership) {
         self.ports.set_leaving(disk, of, false);
         self.replicas_on(disk, of, |log, generation| self.replicas.stays(log, generation));
     }

@@ -217,7 +217,7 @@ impl Port {
     pub fn stats(&self) -> PortStats {
         let state = self.state.lock();
         let (outstanding, unflushed) = (state.outstanding, state.completed - state.durable);
-        PortStats { disk: self.number, of: self.of, outstanding, unflushed }
+        PortStats { disk: self.number, membership: self.of, outstanding, unflushed }
     }
 
     /// Whether the port has ended, and no call is outstanding.

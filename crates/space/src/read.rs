@@ -11,7 +11,7 @@ use disk::{Completion, DiskError, Op, Place, Read, Then, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
-use pool_seam::{DiskNumber, Found, GROUP, Membership, UNIT};
+use pool_seam::{DamageKind, DiskNumber, GROUP, Membership, UNIT};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -322,7 +322,7 @@ impl Inner {
                 let value = self.look(cached, |table| table.value(0, unit));
                 let sum =
                     |bytes: &IoBuf| Value::Written(content.checksum(target.first() + index as u32, bytes));
-                let found = if bytes.is_some() { Found::Healed } else { Found::Unreadable };
+                let found = if bytes.is_some() { DamageKind::Healed } else { DamageKind::Unreadable };
                 match bytes.filter(|bytes| sum(bytes) == value) {
                     Some(bytes) => {
                         fill(dst, index, Some(&bytes), 1);
@@ -344,13 +344,13 @@ impl Inner {
         }
         for (member, unit, found) in damaged {
             if let Some((_, bytes)) = good.iter().find(|(of, _)| *of == unit) {
-                self.found(found, member.disk, target, unit);
+                self.report_damage(found, member.disk, target, unit);
                 self.rewrite(target, member, unit, bytes.clone()).await;
             }
         }
         let Some(unit) = wanted.iter().next() else { return Ok(true) };
         if unread.is_none() {
-            self.found_lost(members, target, &wanted);
+            self.report_lost_units(members, target, &wanted);
         }
         Err(unread.unwrap_or_else(|| self.corrupt(target, unit)))
     }

@@ -45,7 +45,7 @@ impl Replicas {
     fn left(&self, view: &SpaceView) -> Vec<u32> {
         let takes_part = |generation: u32, taking: &Taking| {
             replica(view, generation).is_some_and(|(_, copy)| {
-                (copy.missed == 0 || !taking.counts)
+                (copy.stale_regions == 0 || !taking.counts)
                     && view.membership(copy.place.disk) == Some(taking.port.membership())
             })
         };
@@ -141,7 +141,7 @@ impl Inner {
         if view.membership(moving.copy.place.disk).is_none() {
             return self.commit_if_fits(vec![OwnerOp::CancelMove { row, birth }]).await.map(|_| true);
         }
-        if moving.copy.missed != 0 || !self.replicas.counts(&moving.copy) {
+        if moving.copy.stale_regions != 0 || !self.replicas.counts(&moving.copy) {
             return Ok(false);
         }
         let old = log.slabs[usize::from(moving.index)].generation;
@@ -152,7 +152,7 @@ impl Inner {
     /// this task begins joins. Returns whether it did.
     async fn free_replica(&self, view: &SpaceView) -> Result<bool, SpaceError> {
         let Some(log) = view.log_row() else { return Ok(false) };
-        let is_complete = |copy: &SlabCopy| copy.missed == 0 && self.replicas.counts(copy);
+        let is_complete = |copy: &SlabCopy| copy.stale_regions == 0 && self.replicas.counts(copy);
         let is_long = log.slabs.len() > view.record.log_replicas() && !view.record.is_changing();
         if !is_long || log.moving().is_some() || !log.slabs.iter().all(is_complete) {
             return Ok(false);
@@ -255,10 +255,12 @@ impl Inner {
         for disk in generations.iter().filter_map(|generation| Some(copy(*generation)?.place.disk)) {
             let Some(of) = self.view.get().value.membership(disk) else { continue };
             self.was_set_back(disk);
-            self.commit_if_fits(vec![OwnerOp::Stale { disk, of }]).await.map_err(|_| Deposed)?;
+            self.commit_if_fits(vec![OwnerOp::MarkDiskStale { disk, membership: of }])
+                .await
+                .map_err(|_| Deposed)?;
         }
         // A replica with data that the others lack stays.
-        let is_left_out = |generation: &u32| copy(*generation).is_none_or(|copy| copy.missed != 0);
+        let is_left_out = |generation: &u32| copy(*generation).is_none_or(|copy| copy.stale_regions != 0);
         Ok(generations.into_iter().filter(is_left_out).collect())
     }
 
@@ -267,7 +269,7 @@ impl Inner {
         let copy = replica(&self.view.get().value, generation);
         let (Some(membership), Some((index, _))) = (membership, copy) else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
-        let op = OwnerOp::NotMissed { row, index, generation, regions, membership };
+        let op = OwnerOp::MarkCurrent { row, index, generation, regions, membership };
         // The operation conflicts if the disk was removed meanwhile.
         self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
         if let Some(taking) = self.replicas.0.lock().all.get_mut(&generation) {

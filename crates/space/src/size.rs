@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pool_seam::layout::Spot;
+use pool_seam::layout::ColumnPosition;
 use pool_seam::{GROUP, OwnerOp, RowNumber, SeamError, SpaceView, UNIT};
 
 use crate::SpaceError;
@@ -140,7 +140,7 @@ impl Inner {
                 let written = self.look(&cached, |table| table.written_of(run.at.column));
                 let address = |unit: usize| {
                     let offset = u64::from(target.key.group) * GROUP + unit as u64 * UNIT;
-                    layout.address(Spot { offset, ..run.at })
+                    layout.address(ColumnPosition { offset, ..run.at })
                 };
                 units.extend(target.units.clone().filter(|unit| written.has(*unit)).map(address));
             }

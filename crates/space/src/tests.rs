@@ -24,7 +24,9 @@ use arena::{Arena, Class, IoBuf, Sg};
 use disk::sim::SlotId;
 use disk::{PowerCut, sized};
 use env::Io;
-use pool_seam::{DiskNumber, JobId, JobOrder, Lease, NodeId, Owner, Resiliency, Returned, SeamError, UNIT};
+use pool_seam::{
+    DiskNumber, JobId, JobOrder, Lease, NodeId, Owner, RejoinState, Resiliency, SeamError, UNIT,
+};
 
 use crate::cache::Budget;
 use crate::owner::OpenDisk;

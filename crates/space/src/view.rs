@@ -5,7 +5,7 @@ mod current;
 use std::sync::Arc;
 
 use pool_seam::code::Code;
-use pool_seam::layout::{Layout, Spot};
+use pool_seam::layout::{ColumnPosition, Layout};
 use pool_seam::{DiskNumber, GROUP, Membership, Regions, RowNumber, SpaceView, UNIT};
 use smallvec::SmallVec;
 
@@ -111,7 +111,7 @@ pub fn layout(view: &SpaceView) -> Layout {
 }
 
 /// The group of a byte of the space, and its unit in the group.
-pub fn group_of(view: &SpaceView, at: Spot) -> (GroupKey, usize) {
+pub fn group_of(view: &SpaceView, at: ColumnPosition) -> (GroupKey, usize) {
     let row = view.record.rows.get(&at.row);
     let resiliency = row.map_or(view.record.resiliency, |row| view.record.resiliency_of(row));
     let set = if resiliency.is_parity() { 0 } else { at.column };
@@ -143,7 +143,7 @@ pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
             disk: copy.place.disk,
             membership: disk.membership,
             generation: copy.generation,
-            counts: copy.missed & region == 0,
+            counts: copy.stale_regions & region == 0,
             block: disk.areas.checksums(copy.place.slab).offset + u64::from(key.group) * UNIT,
             data: disk.areas.data(copy.place.slab).offset + u64::from(key.group) * GROUP,
         });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arena::{Sg, sg_len, sg_slice};
 use env::BoxFuture;
 use futures_util::StreamExt;
-use pool_seam::layout::Spot;
+use pool_seam::layout::ColumnPosition;
 use pool_seam::{GROUP, Regions, RowNumber, SpaceView, UNIT};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -99,7 +99,7 @@ impl Target {
         Target { units: unit..unit + 1, ..self.clone() }
     }
 
-    pub(crate) fn new(view: &SpaceView, at: Spot, length: u64) -> Target {
+    pub(crate) fn new(view: &SpaceView, at: ColumnPosition, length: u64) -> Target {
         let (key, first) = group_of(view, at);
         Target { key, column: at.column, units: first..first + (length / UNIT) as usize }
     }
@@ -113,7 +113,7 @@ impl Target {
     pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
         let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
         let column = if self.column < view.record.columns { self.column } else { 0 };
-        layout(view).address(Spot { row: self.key.row, column, offset })
+        layout(view).address(ColumnPosition { row: self.key.row, column, offset })
     }
 
     /// The byte offset from the beginning of the group's data.

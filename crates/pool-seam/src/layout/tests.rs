@@ -8,7 +8,7 @@ fn layout(slab: u32, columns: u64, interleave: u32) -> Layout {
 }
 
 /// Steps through the columns unit by unit, without address arithmetic.
-fn naive(l: &Layout, units: u64) -> Vec<Spot> {
+fn naive(l: &Layout, units: u64) -> Vec<ColumnPosition> {
     let mut out = Vec::new();
     for row in 0.. {
         for turn in 0..l.slab_bytes / l.interleave {
@@ -18,7 +18,7 @@ fn naive(l: &Layout, units: u64) -> Vec<Spot> {
                         return out;
                     }
                     let offset = turn * l.interleave + unit * UNIT;
-                    out.push(Spot { row: RowNumber(row), column: column as u8, offset });
+                    out.push(ColumnPosition { row: RowNumber(row), column: column as u8, offset });
                 }
             }
         }
@@ -33,12 +33,12 @@ proptest! {
         first in 0_u64..300, count in 1_u64..200, boundary in 0_u32..7,
     ) {
         let l = layout(slab, columns, interleave);
-        let spots = naive(&l, first + count);
-        for (unit, spot) in spots.iter().enumerate() {
+        let positions = naive(&l, first + count);
+        for (unit, position) in positions.iter().enumerate() {
             let address = unit as u64 * UNIT;
-            prop_assert_eq!(l.locate(address), *spot);
-            prop_assert_eq!(l.address(*spot), address);
-            let inside = Spot { offset: spot.offset + 7, ..*spot };
+            prop_assert_eq!(l.locate(address), *position);
+            prop_assert_eq!(l.address(*position), address);
+            let inside = ColumnPosition { offset: position.offset + 7, ..*position };
             prop_assert_eq!(l.locate(address + 7), inside);
         }
         let boundary = UNIT << boundary;
@@ -56,14 +56,14 @@ proptest! {
             let mut offset = run.at.offset;
             for piece in &run.pieces {
                 for unit in 0..piece.length / UNIT {
-                    let spot = Spot { offset, ..run.at };
-                    prop_assert!(seen[(piece.start / UNIT + unit) as usize].replace(spot).is_none());
+                    let position = ColumnPosition { offset, ..run.at };
+                    prop_assert!(seen[(piece.start / UNIT + unit) as usize].replace(position).is_none());
                     offset += UNIT;
                 }
             }
         }
-        for (i, spot) in seen.iter().enumerate() {
-            prop_assert_eq!(*spot, Some(spots[first as usize + i]));
+        for (i, position) in seen.iter().enumerate() {
+            prop_assert_eq!(*position, Some(positions[first as usize + i]));
         }
     }
 }

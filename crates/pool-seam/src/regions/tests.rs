@@ -26,8 +26,8 @@ fn the_sizes_of_the_format() {
 #[test]
 fn a_copy_misses_no_region_that_there_is_not() {
     let one = Regions::new(2 << 20);
-    assert_eq!(one.missed(0, !1), 0, "all but its only region");
-    assert_eq!(one.missed(0, 1), 1);
-    assert_eq!((one.missed(1, u64::MAX), one.missed(u64::MAX, 1)), (u64::MAX, u64::MAX), "everything");
-    assert_eq!(Regions::new(128 << 20).missed(1, 2), 3);
+    assert_eq!(one.union(0, !1), 0, "all but its only region");
+    assert_eq!(one.union(0, 1), 1);
+    assert_eq!((one.union(1, u64::MAX), one.union(u64::MAX, 1)), (u64::MAX, u64::MAX), "everything");
+    assert_eq!(Regions::new(128 << 20).union(1, 2), 3);
 }

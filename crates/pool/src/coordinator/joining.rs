@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use disk::Disk;
-use pool_seam::{Membership, Returned};
+use pool_seam::{Membership, RejoinState};
 
 use crate::pool::AdminError;
 use crate::state::SpaceOp;
@@ -45,14 +45,15 @@ impl Pool {
             let unaccounted =
                 self.metadata().read(|s| s.spaces.get(&space)?.unaccounted.get(&number).copied());
             match returned {
-                Some(Returned::Proven { .. }) if unaccounted.is_none() => continue,
-                Some(Returned::OnlyCopy(_)) if !accept_loss => return Err(AdminError::Stale(number)),
-                Some(Returned::Unreadable(error)) => return Err(Unsuitable::Disk(error).into()),
-                Some(Returned::Proven { .. } | Returned::Behind | Returned::OnlyCopy(_)) | None => {}
+                Some(RejoinState::Proven { .. }) if unaccounted.is_none() => continue,
+                Some(RejoinState::OnlyCopy(_)) if !accept_loss => return Err(AdminError::Stale(number)),
+                Some(RejoinState::Unreadable(error)) => return Err(Unsuitable::Disk(error).into()),
+                Some(RejoinState::Proven { .. } | RejoinState::RolledBack | RejoinState::OnlyCopy(_))
+                | None => {}
             }
             // All regions that other disks have are stale now, so the disk is accounted for.
-            let accounted = unaccounted.map(|of| SpaceOp::Accounted { disk: number, of });
-            let stale = SpaceOp::Stale { disk: number, of };
+            let accounted = unaccounted.map(|of| SpaceOp::Accounted { disk: number, membership: of });
+            let stale = SpaceOp::MarkDiskStale { disk: number, membership: of };
             ops.extend(accounted.into_iter().chain([stale]).map(|op| Op::Space { space, op }));
         }
         Ok((ops, joining))

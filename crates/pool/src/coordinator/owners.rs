@@ -8,7 +8,7 @@ use disk::Disk;
 use env::Env;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
-use pool_seam::{Membership, Owner, OwnerId, Returned, SpaceEpoch, SpaceView};
+use pool_seam::{Membership, Owner, OwnerId, RejoinState, SpaceEpoch, SpaceView};
 use tokio::sync::Notify;
 
 use super::freed::Discarding;
@@ -139,7 +139,7 @@ impl Owners {
             rounds.asked.extend(new);
         }
         let answers = owners.into_iter().map(|(space, owner)| async move {
-            let answer = std::pin::pin!(async { owner.leaving(disk, of).wait().await.ok() });
+            let answer = std::pin::pin!(async { owner.disk_leaving(disk, of).wait().await.ok() });
             match select(answer, Box::pin(env.sleep(PATIENCE))).await {
                 Either::Left((answer, _)) => Some((space, answer?)),
                 Either::Right(_) => None,
@@ -170,10 +170,10 @@ impl Owners {
         disk: DiskNumber,
         of: Membership,
         spaces: Vec<SpaceId>,
-    ) -> Vec<(SpaceId, Option<Returned>)> {
+    ) -> Vec<(SpaceId, Option<RejoinState>)> {
         let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
         let answers = owners.map(|(space, owner)| async move {
-            let answer = std::pin::pin!(async { owner.joining(disk, of).wait().await.ok() });
+            let answer = std::pin::pin!(async { owner.disk_joining(disk, of).wait().await.ok() });
             match select(answer, Box::pin(env.sleep(PATIENCE))).await {
                 Either::Left((answer, _)) => (space, answer),
                 Either::Right(_) => (space, None),
@@ -218,7 +218,7 @@ impl Leaving {
         // Under the lock: a round that begins meanwhile asks the owners afterwards.
         let leaving = self.owners.leaving.lock();
         if let Some(rounds) = leaving.get(&self.disk).filter(|rounds| rounds.count == 1) {
-            rounds.asked.iter().for_each(|owner| owner.stays(self.disk, self.of));
+            rounds.asked.iter().for_each(|owner| owner.disk_stays(self.disk, self.of));
         }
     }
 }

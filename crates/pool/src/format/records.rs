@@ -10,14 +10,14 @@ use crate::state::{
 record!(FaultDomains { enclosure, node, rack });
 record!(DiskRecord { id, name, slabs, usage, presence, domains, media, label_sequence, membership, areas });
 record!(SlabPlace { disk, slab });
-record!(ScrubRecord { began, asked, next, healed, lost, ended, last_healed, last_lost, since });
+record!(ScrubRecord { began, by_command, next, healed, lost, ended, last_healed, last_lost, since });
 record!(Moving { index, copy });
 record!(Policy { warn_at, repair_after_s });
 
 choice!(Usage { 0 => AutoSelect, 1 => ManualSelect, 2 => HotSpare, 3 => Journal, 4 => Retired, 5 => Leaving });
 choice!(Presence { 0 => Present, 1 => Absent(reason) });
 choice!(Absence {
-    0 => NotFound, 1 => Gone, 2 => WriteFailed, 3 => FlushFailed, 4 => Slow, 5 => Asked, 6 => Stale,
+    0 => NotFound, 1 => Gone, 2 => WriteFailed, 3 => FlushFailed, 4 => Slow, 5 => ByCommand, 6 => Stale,
 });
 choice!(Resiliency { 0 => Simple, 1 => Mirror { copies }, 2 => Parity { parity }, 3 => LocalParity { groups, global } });
 choice!(Provisioning { 0 => Thin, 1 => Fixed });
@@ -34,7 +34,7 @@ choice!(Op {
     10 => Voters { voters },
     11 => Opened { epoch, incarnation },
     12 => GivenUp { after },
-    13 => Stale { disk },
+    13 => MarkDiskStale { disk },
     14 => SetPolicy { policy },
     15 => Space { space, op },
 });
@@ -72,24 +72,24 @@ impl Wire for SlabCopy {
     fn put(&self, out: &mut Vec<u8>) {
         self.place.put(out);
         self.generation.put(out);
-        match self.missed {
+        match self.stale_regions {
             0 => out.push(0),
             u64::MAX => out.push(1),
-            missed => {
+            stale_regions => {
                 out.push(2);
-                missed.put(out);
+                stale_regions.put(out);
             }
         }
     }
     fn get(r: &mut Reader<'_>) -> Result<SlabCopy, Malformed> {
         let (place, generation) = (SlabPlace::get(r)?, u32::get(r)?);
-        let missed = match u8::get(r)? {
+        let stale_regions = match u8::get(r)? {
             0 => 0,
             1 => u64::MAX,
             2 => Some(u64::get(r)?).filter(|m| !matches!(*m, 0 | u64::MAX)).ok_or(Malformed)?,
             _ => return Err(Malformed),
         };
-        Ok(SlabCopy { place, generation, missed })
+        Ok(SlabCopy { place, generation, stale_regions })
     }
 }
 

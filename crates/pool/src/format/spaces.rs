@@ -34,7 +34,7 @@ record!(SpaceRecord {
     rows,
 });
 choice!(AttachmentKind { 0 => Nbd, 1 => Ublk, 2 => Share });
-choice!(Shape { 0 => Present, 1 => Former });
+choice!(Shape { 0 => Current, 1 => Former });
 choice!(NewSlab { 0 => Kept { index }, 1 => Free { place } });
 choice!(SpaceOp {
     1 => Create { record },
@@ -43,13 +43,13 @@ choice!(SpaceOp {
     4 => Rename { name },
     5 => SetMedia { media },
     6 => Allocate { row, first, slabs },
-    7 => Ready { row, birth, missed },
+    7 => Ready { row, birth, stale_copies },
     8 => Free { row, birth },
-    9 => Missed { row, index, generation, regions },
-    10 => NotMissed { row, index, generation, regions },
-    11 => Stale { disk, of },
-    12 => Accounted { disk, of },
-    13 => Unaccounted { disk, of },
+    9 => MarkStale { row, index, generation, regions },
+    10 => MarkCurrent { row, index, generation, regions },
+    11 => MarkDiskStale { disk, membership },
+    12 => Accounted { disk, membership },
+    13 => Unaccounted { disk, membership },
     14 => BeginMove { row, index, to },
     15 => EndMove { row },
     16 => CancelMove { row },

@@ -11,7 +11,7 @@ use pool_seam::Regions;
 
 use super::lose::spare_in_row;
 use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, may_grow};
-use crate::events::Found;
+use crate::events::DamageKind;
 use crate::jobs::{JobState, Kind, Subject, Why};
 use crate::placement::outside;
 use crate::{
@@ -101,7 +101,7 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
     };
     let one = |disk: DiskNumber, why: Absence| {
         let severity = match why {
-            Absence::Asked => Severity::Information,
+            Absence::ByCommand => Severity::Information,
             _ => Severity::Warning,
         };
         let mut fault = Fault::new(Place::Disk(disk), severity, FaultKind::Absent(why));
@@ -169,11 +169,11 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     let mut counts: BTreeMap<DiskNumber, u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {
         match found {
-            Found::Healed | Found::Unreadable | Found::BadTable | Found::Metadata => {
+            DamageKind::Healed | DamageKind::Unreadable | DamageKind::BadTable | DamageKind::Metadata => {
                 *counts.entry(*disk).or_insert(0) += units;
             }
             // A write was in flight at a crash: that is no fault of a disk. Lost units are a fault of their space.
-            Found::Unsettled | Found::Lost => {}
+            DamageKind::Unsettled | DamageKind::Lost => {}
         }
     }
     for (disk, units) in counts {
@@ -200,9 +200,9 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
     let mut regions: BTreeMap<DiskNumber, u64> = BTreeMap::new();
     for record in state.spaces.values() {
         for copy in record.data_rows().flat_map(|(_, row)| row.slabs.iter()) {
-            let missed = record.missed(copy) & of_slab.all();
-            if missed != 0 && state.is_present(copy.place.disk) {
-                *regions.entry(copy.place.disk).or_insert(0) += u64::from(missed.count_ones());
+            let stale = record.stale_regions(copy) & of_slab.all();
+            if stale != 0 && state.is_present(copy.place.disk) {
+                *regions.entry(copy.place.disk).or_insert(0) += u64::from(stale.count_ones());
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Level;
-use crate::events::Found;
+use crate::events::DamageKind;
 use crate::jobs::{JobState, Why};
 use crate::supervision::standing::Slowness;
 use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
@@ -20,7 +20,7 @@ pub struct Snapshot<'a> {
     /// Disks that stay in service after a failed I/O because they have the only copy of some data, with the last error.
     pub failing: BTreeMap<DiskNumber, String>,
     /// Damage found since the pool was opened.
-    pub findings: BTreeMap<(Found, DiskNumber), u64>,
+    pub findings: BTreeMap<(DamageKind, DiskNumber), u64>,
     /// Disks that are much slower than their peers, or were removed because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Groups that a crash left in doubt, by space.

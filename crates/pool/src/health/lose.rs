@@ -134,5 +134,5 @@ fn spare(
 
 /// How many regions have to be examined: without stale regions, all are equivalent.
 fn regions(record: &SpaceRecord, column: &[SlabCopy]) -> u32 {
-    if column.iter().all(|c| record.missed(c) == 0) { 1 } else { u64::BITS }
+    if column.iter().all(|c| record.stale_regions(c) == 0) { 1 } else { u64::BITS }
 }

@@ -52,7 +52,7 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
         return Health::new("In service", "Warning");
     }
     // The data of absent disks is stale (degraded), or still current (incomplete).
-    match copies().any(|c| record.missed(c) != 0) {
+    match copies().any(|c| record.stale_regions(c) != 0) {
         true => Health::new("Degraded", "Warning"),
         false => Health::new("Incomplete", "Warning"),
     }
@@ -77,7 +77,7 @@ pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> He
         Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
         Presence::Absent(Absence::WriteFailed | Absence::FlushFailed) => Health::new("IO error", "Unhealthy"),
         Presence::Absent(Absence::Slow) => Health::new("Abnormal latency", "Warning"),
-        Presence::Absent(Absence::Asked) => Health::new("In maintenance mode", "Warning"),
+        Presence::Absent(Absence::ByCommand) => Health::new("In maintenance mode", "Warning"),
         Presence::Absent(Absence::Stale) => Health::new("Stale metadata", "Unhealthy"),
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use pool_seam::{JobId, Stays};
+use pool_seam::{JobId, NotMoved};
 
 use crate::{DiskNumber, SpaceId};
 
@@ -47,7 +47,7 @@ pub struct Evacuated {
     /// The number of slabs still on the disk.
     pub left: usize,
     /// The reason why one of these slabs is still there.
-    pub why: Option<Stays>,
+    pub why: Option<NotMoved>,
 }
 
 /// There is no job of this number.

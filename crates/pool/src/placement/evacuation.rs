@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::slab;
-use crate::jobs::Stays;
+use crate::jobs::NotMoved;
 use crate::state::SpaceOp;
 use crate::{DiskNumber, Op, State, Usage};
 
@@ -15,7 +15,7 @@ pub struct Evacuation {
     /// Slabs without a destination, or without data on a present disk.
     pub left: usize,
     /// The reason for one of these slabs.
-    pub why: Option<Stays>,
+    pub why: Option<NotMoved>,
 }
 
 /// Simulates moving all slabs off a disk, starting from the current state.
@@ -32,9 +32,9 @@ pub fn evacuation(state: &State, disk: DiskNumber) -> Evacuation {
             let to = match () {
                 () if is_moving => Ok(None),
                 () if !s.is_present(disk) && s.is_only_copy(disk, space, number) => {
-                    Err(Stays::OnlyCopy(space))
+                    Err(NotMoved::OnlyCopy(space))
                 }
-                () => slab(&s, space, number, index as u8, |_| true).map(Some).map_err(Stays::from),
+                () => slab(&s, space, number, index as u8, |_| true).map(Some).map_err(NotMoved::from),
             };
             match to {
                 Ok(to) => {

@@ -73,8 +73,8 @@ fn kept(
     let rank = |copy: &SlabCopy| {
         let disk = copy.place.disk;
         let is_leaving = state.disks.get(&disk).is_none_or(|of| of.usage.is_leaving());
-        let missed = record.missed(copy).count_ones();
-        (!state.is_present(disk), missed, is_leaving, eligible.is_outside(disk))
+        let stale = record.stale_regions(copy).count_ones();
+        (!state.is_present(disk), stale, is_leaving, eligible.is_outside(disk))
     };
     let mut kept: Vec<usize> = set.filter(|index| *index < row.slabs.len()).collect();
     kept.sort_by_key(|index| (rank(&row.slabs[*index]), *index));

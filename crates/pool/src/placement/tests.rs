@@ -115,7 +115,7 @@ fn make(s: &mut State, step: Step) {
     let Step { space, row, .. } = step;
     s.apply(&begin(step)).unwrap();
     let new = s.spaces[&space].rows[&row].slabs.len() as u8;
-    s.catch_up(space, row, new, u64::MAX).unwrap();
+    s.apply_current(space, row, new, u64::MAX).unwrap();
     s.apply(&Op::Space { space, op: SpaceOp::EndMove { row } }).unwrap();
 }
 
@@ -337,14 +337,14 @@ fn what_a_disk_has_may_have_no_other_place() {
     }
     let plan = evacuation(&s, DiskNumber(0));
     assert_eq!((plan.moves, plan.left), (6, 4), "the reserve too");
-    assert!(matches!(plan.why, Some(crate::jobs::Stays::NoPlace(_))));
+    assert!(matches!(plan.why, Some(crate::jobs::NotMoved::NoPlace(_))));
     assert_eq!(evacuation(&s, DiskNumber(2)), Evacuation::default(), "it is empty");
     // Both copies are on absent disks: no other disk has disk 0's data.
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).unwrap().presence = Presence::Absent(Absence::Gone);
     assert_eq!(evacuation(&s, DiskNumber(0)).moves, 6, "the other has it all");
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).unwrap().presence = Presence::Absent(Absence::Gone);
     let plan = evacuation(&s, DiskNumber(0));
-    assert_eq!((plan.moves, plan.left, plan.why), (0, 10, Some(crate::jobs::Stays::OnlyCopy(SPACE))));
+    assert_eq!((plan.moves, plan.left, plan.why), (0, 10, Some(crate::jobs::NotMoved::OnlyCopy(SPACE))));
 }
 
 #[test]
@@ -572,7 +572,7 @@ fn a_class_has_its_disks_to_itself_and_no_others() {
         "1 SSD disk with room is needed and there are 0; add SSD disks or make room"
     );
     let plan = evacuation(&s, DiskNumber(5));
-    assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::Stays::NoPlace(full))));
+    assert_eq!((plan.moves, plan.left, plan.why), (0, 32, Some(crate::jobs::NotMoved::NoPlace(full))));
     // An absent disk of another class gets no slabs either when a row is allocated while disks are absent.
     let (row, birth) = (RowNumber(0), s.spaces[&SPACE].rows[&RowNumber(0)].birth);
     s.apply(&Op::Space { space: SPACE, op: SpaceOp::Free { row, birth } }).unwrap();

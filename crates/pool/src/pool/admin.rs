@@ -109,16 +109,16 @@ impl Pool {
             continued_alone: self.continued_alone(&disk, &label).await,
         };
         // A pool that accepts no changes must not write a label.
-        let mut missed = Vec::new();
+        let mut stale = Vec::new();
         let freshness = self.read(|s| freshness(s, number, &shown));
         if freshness == Freshness::Diverged && !accept_loss {
             return Err(AdminError::Diverged(number));
         }
         if freshness != Freshness::Current {
-            missed.push(Op::Stale { disk: number });
+            stale.push(Op::MarkDiskStale { disk: number });
             let alone = self.read(|s| {
                 let mut s = s.clone();
-                s.apply_all(&missed).is_err() || s.has_only_copies(number)
+                s.apply_all(&stale).is_err() || s.has_only_copies(number)
             });
             if alone && !accept_loss {
                 return Err(AdminError::Stale(number));
@@ -127,7 +127,7 @@ impl Pool {
         let membership = record.next_membership();
         let (spaces, _joining) = self.ask_joining(number, membership, &disk, accept_loss).await?;
         // Committed before the disk gets a label, with which it would look current.
-        inner.changing()?.commit(missed).await?;
+        inner.changing()?.commit(stale).await?;
         labels::invalidate_metadata(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
         let member = Arc::new(Member { number, id: label.id, disk, areas: label.areas });
         let sequence = record.next_label(label.sequence);

@@ -189,6 +189,6 @@ impl Pool {
     /// remain, or the disk has the only current copy of some data.
     pub async fn take_offline(&self, disk: DiskNumber) -> Result<(), CommitError> {
         self.inner.changing()?;
-        self.disk_failed(disk, Absence::Asked).await
+        self.disk_failed(disk, Absence::ByCommand).await
     }
 }

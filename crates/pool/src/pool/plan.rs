@@ -84,7 +84,7 @@ pub(super) fn plan(
                 draft.leave(disk, Absence::NotFound)?;
             }
             if doubt {
-                draft.add(Op::Stale { disk })?;
+                draft.add(Op::MarkDiskStale { disk })?;
             }
             continue;
         };
@@ -96,7 +96,7 @@ pub(super) fn plan(
         let stale = freshness(state, disk, label) != Freshness::Current;
         if stale {
             plan.stale.push(disk);
-            draft.add(Op::Stale { disk })?;
+            draft.add(Op::MarkDiskStale { disk })?;
         }
         let keeps_old = stale && !accept_loss && draft.state.has_only_copies(disk);
         match (record.presence, returns && !keeps_old) {

@@ -103,18 +103,18 @@ async fn allocate(pool: &Pool, space: SpaceId, disks: impl IntoIterator<Item = u
 }
 
 /// Makes copy 1 of row 0 stale in regions.
-async fn misses(pool: &Pool, space: SpaceId, regions: u64) {
-    let op = pool.read(|s| testing::missed(s, space, ROW, 1, regions));
+async fn mark_stale(pool: &Pool, space: SpaceId, regions: u64) {
+    let op = pool.read(|s| testing::mark_stale(s, space, ROW, 1, regions));
     pool.metadata().commit(vec![op]).await.unwrap();
 }
 
 /// Makes copy 1 of row 0 current in regions again.
 async fn catches_up(pool: &Pool, space: SpaceId, regions: u64) {
-    let op = pool.read(|s| testing::not_missed(s, space, ROW, 1, regions));
+    let op = pool.read(|s| testing::mark_current(s, space, ROW, 1, regions));
     pool.metadata().commit(vec![op]).await.unwrap();
 }
 
 /// The stale regions of the copies of row 0.
-fn missed(pool: &Pool, space: SpaceId) -> Vec<u64> {
-    pool.read(|s| s.missed_of(space, ROW))
+fn stale_regions(pool: &Pool, space: SpaceId) -> Vec<u64> {
+    pool.read(|s| s.stale_regions_of(space, ROW))
 }

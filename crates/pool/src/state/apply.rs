@@ -145,7 +145,7 @@ impl State {
                     Arc::make_mut(&mut self.given_up).pop_first();
                 }
             }
-            Op::Stale { disk } => {
+            Op::MarkDiskStale { disk } => {
                 self.disk(*disk)?;
                 let spaces: Vec<SpaceId> = self.spaces_on(*disk).collect();
                 spaces.into_iter().try_for_each(|space| self.stale(space, *disk))?;

@@ -133,7 +133,7 @@ pub enum Op {
     /// Records after this one on disks that were absent at the newest opening are given up.
     GivenUp { after: u64 },
     /// The disk is stale: marks every region of its copies stale that another copy has current.
-    Stale { disk: DiskNumber },
+    MarkDiskStale { disk: DiskNumber },
     /// The administrator's settings.
     SetPolicy { policy: Policy },
     /// The disk's medium: the number of [`DiskRecord::media`](DiskRecord#method.media).

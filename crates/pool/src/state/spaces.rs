@@ -81,7 +81,7 @@ impl State {
 
     /// Whether a copy may be read in these regions: its disk is present, and none of them is stale.
     pub fn is_current(&self, record: &SpaceRecord, copy: &SlabCopy, regions: u64) -> bool {
-        record.missed(copy) & regions == 0 && self.is_present(copy.place.disk)
+        record.stale_regions(copy) & regions == 0 && self.is_present(copy.place.disk)
     }
 
     /// The rows with slabs on a disk, including slabs that are being moved, in the order of their spaces.
@@ -141,7 +141,7 @@ pub(super) fn only(
         return 0;
     }
     let has = |set: &Range<usize>, bit: u32, here: &dyn Fn(DiskNumber) -> bool| {
-        let has = |copy: &SlabCopy| here(copy.place.disk) && copy.missed & (1 << bit) == 0;
+        let has = |copy: &SlabCopy| here(copy.place.disk) && copy.stale_regions & (1 << bit) == 0;
         let copies = row.copies().filter(|(_, copy)| has(copy)).map(|(index, _)| row.slab_of(index));
         copies.filter(|slab| set.contains(slab)).collect::<BTreeSet<_>>().len()
     };

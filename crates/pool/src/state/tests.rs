@@ -53,17 +53,17 @@ fn a_slab_has_one_row_and_copies_have_two_disks() {
 fn the_last_copy_is_never_written_off() {
     let mut s = pool(3);
     s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
-    s.miss(SPACE, ROW, 0, 0b11).unwrap();
+    s.apply_stale(SPACE, ROW, 0, 0b11).unwrap();
     let last = InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b10 };
-    assert_eq!(s.miss(SPACE, ROW, 1, 0b110), Err(last));
-    s.miss(SPACE, ROW, 1, 0b100).unwrap();
+    assert_eq!(s.apply_stale(SPACE, ROW, 1, 0b110), Err(last));
+    s.apply_stale(SPACE, ROW, 1, 0b100).unwrap();
     let replace = of_space(SpaceOp::Replace { row: ROW, index: 1, to: place(2, 7) });
     let last = InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b11 };
     assert_eq!(s.apply(&replace), Err(last), "slab 1 alone has these");
-    s.catch_up(SPACE, ROW, 0, 0b11).unwrap();
+    s.apply_current(SPACE, ROW, 0, 0b11).unwrap();
     s.apply(&replace).unwrap();
     let copy = row_of(&s).slabs[1];
-    assert_eq!((copy.place, copy.missed), (place(2, 7), u64::MAX));
+    assert_eq!((copy.place, copy.stale_regions), (place(2, 7), u64::MAX));
     assert_eq!((s.slabs_free(DiskNumber(1)), s.slabs_free(DiskNumber(2))), (8, 7));
 }
 
@@ -76,24 +76,24 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
     let record = s.spaces[&SPACE].clone();
     let copy = row_of(&s).slabs[1];
     assert_eq!(
-        (record.missed(&copy), copy.missed),
+        (record.stale_regions(&copy), copy.stale_regions),
         (u64::MAX, 0),
         "until its owner answers, the disk counts as missing everything"
     );
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).unwrap();
     assert!(!s.is_current(&s.spaces[&SPACE], &copy, 1));
-    s.apply(&of_space(SpaceOp::Accounted { disk: DiskNumber(1), of: crate::Membership(1) })).unwrap();
+    s.apply(&of_space(SpaceOp::Accounted { disk: DiskNumber(1), membership: crate::Membership(1) })).unwrap();
     assert!(s.is_current(&s.spaces[&SPACE], &copy, 1));
     // Disk 0, which has the only copy of a region, cannot be removed.
     s.voters = [DiskNumber(1)].into();
-    s.miss(SPACE, ROW, 1, 0b1000).unwrap();
+    s.apply_stale(SPACE, ROW, 1, 0b1000).unwrap();
     let copy = row_of(&s).slabs[1];
     assert!(s.is_current(&s.spaces[&SPACE], &copy, 1) && !s.is_current(&s.spaces[&SPACE], &copy, 0b1000));
     let said = CopyRegions { row: ROW, generation: row_of(&s).slabs[0].generation, regions: 0b1001 };
     let mut ops = s.leave(DiskNumber(0), Absence::Gone, &Answers::from([(SPACE, vec![said])]));
     let mut left = s.clone();
     left.apply_all(&ops).unwrap();
-    assert_eq!(left.missed_of(SPACE, ROW), [0b1, 0b1000], "what it has alone it is not said to lack");
+    assert_eq!(left.stale_regions_of(SPACE, ROW), [0b1, 0b1000], "what it has alone it is not said to lack");
     ops.push(Op::RemoveDisk { disk: DiskNumber(0) });
     let before = s.clone();
     assert_eq!(s.apply_all(&ops), Err(InvalidOp::DiskInUse(DiskNumber(0))));
@@ -120,22 +120,22 @@ fn a_slab_moves_without_leaving_a_gap() {
     assert_eq!(s.apply(&Op::RemoveDisk { disk: DiskNumber(2) }), Err(InvalidOp::DiskInUse(DiskNumber(2))));
     assert_eq!(s.apply(&end), none, "it has nothing yet");
     // The target of the move counts as a copy: the old copies may be stale in its regions.
-    s.catch_up(SPACE, ROW, 2, 0b11).unwrap();
-    s.miss(SPACE, ROW, 0, 0b1).unwrap();
-    s.miss(SPACE, ROW, 1, 0b1).unwrap();
+    s.apply_current(SPACE, ROW, 2, 0b11).unwrap();
+    s.apply_stale(SPACE, ROW, 0, 0b1).unwrap();
+    s.apply_stale(SPACE, ROW, 1, 0b1).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 0b1 });
-    assert_eq!((s.miss(SPACE, ROW, 2, 0b1), s.apply(&cancel)), (last.clone(), last));
+    assert_eq!((s.apply_stale(SPACE, ROW, 2, 0b1), s.apply(&cancel)), (last.clone(), last));
     assert_eq!(s.apply(&end), none, "it does not have everything yet");
     // The target may be stale where the old slab is.
-    s.miss(SPACE, ROW, 0, 0b100).unwrap();
-    s.catch_up(SPACE, ROW, 2, !0b100).unwrap();
+    s.apply_stale(SPACE, ROW, 0, 0b100).unwrap();
+    s.apply_current(SPACE, ROW, 2, !0b100).unwrap();
     s.apply(&end).unwrap();
     let r = row_of(&s);
-    assert_eq!((r.slabs[0].place, r.slabs[0].missed, r.moving()), (place(2, 5), 0b100, None));
+    assert_eq!((r.slabs[0].place, r.slabs[0].stale_regions, r.moving()), (place(2, 5), 0b100, None));
     assert_eq!((s.slabs_free(DiskNumber(0)), s.slabs_free(DiskNumber(2))), (8, 7));
     // A move cannot end while its target is on an absent disk, whose contents are unknown.
     s.apply(&begin(place(3, 5))).unwrap();
-    s.catch_up(SPACE, ROW, 2, u64::MAX).unwrap();
+    s.apply_current(SPACE, ROW, 2, u64::MAX).unwrap();
     let mut left = s.clone();
     left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.apply(&end), none);
@@ -155,17 +155,17 @@ fn a_column_that_moves_counts_once() {
     s.fill(SPACE, ROW, (0..3).map(|d| place(d, 0))).unwrap();
     let (end, cancel) = (of_space(SpaceOp::EndMove { row: ROW }), of_space(SpaceOp::CancelMove { row: ROW }));
     s.apply(&of_space(SpaceOp::BeginMove { row: ROW, index: 1, to: place(3, 5) })).unwrap();
-    s.catch_up(SPACE, ROW, 3, u64::MAX).unwrap();
+    s.apply_current(SPACE, ROW, 3, u64::MAX).unwrap();
     s.clone().apply(&cancel).unwrap();
     // Only two of three columns have the region.
-    s.miss(SPACE, ROW, 0, 1).unwrap();
+    s.apply_stale(SPACE, ROW, 0, 1).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 1 });
-    assert_eq!(s.miss(SPACE, ROW, 2, 1), last, "its two slabs are no two columns");
-    s.clone().miss(SPACE, ROW, 3, 1).unwrap();
-    s.miss(SPACE, ROW, 1, 1).unwrap();
-    assert_eq!((s.miss(SPACE, ROW, 3, 1), s.apply(&cancel)), (last.clone(), last));
+    assert_eq!(s.apply_stale(SPACE, ROW, 2, 1), last, "its two slabs are no two columns");
+    s.clone().apply_stale(SPACE, ROW, 3, 1).unwrap();
+    s.apply_stale(SPACE, ROW, 1, 1).unwrap();
+    assert_eq!((s.apply_stale(SPACE, ROW, 3, 1), s.apply(&cancel)), (last.clone(), last));
     s.apply(&end).unwrap();
-    assert_eq!((row_of(&s).slabs[1].place, s.missed_of(SPACE, ROW)), (place(3, 5), vec![1, 0, 0]));
+    assert_eq!((row_of(&s).slabs[1].place, s.stale_regions_of(SPACE, ROW)), (place(3, 5), vec![1, 0, 0]));
 }
 
 /// The slab of a column may move to the disk of another column, and this move may be cancelled.
@@ -176,9 +176,9 @@ fn a_slab_of_a_simple_space_moves_and_stays() {
     s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
     let cancel = of_space(SpaceOp::CancelMove { row: ROW });
     s.apply(&of_space(SpaceOp::BeginMove { row: ROW, index: 0, to: place(1, 1) })).unwrap();
-    s.catch_up(SPACE, ROW, 2, 1).unwrap();
+    s.apply_current(SPACE, ROW, 2, 1).unwrap();
     s.clone().apply(&cancel).unwrap();
-    s.apply(&of_space(SpaceOp::Missed { row: ROW, index: 0, generation: 1, regions: 1 })).unwrap();
+    s.apply(&of_space(SpaceOp::MarkStale { row: ROW, index: 0, generation: 1, regions: 1 })).unwrap();
     let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 1 });
     assert_eq!(s.apply(&cancel), last, "the new one alone has it");
 }
@@ -223,9 +223,9 @@ fn a_disk_that_has_something_alone_is_needed() {
     let mut s = pool(2);
     s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
     assert!(!s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
-    s.miss(SPACE, ROW, 1, 0b10).unwrap();
+    s.apply_stale(SPACE, ROW, 1, 0b10).unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
-    s.catch_up(SPACE, ROW, 1, u64::MAX).unwrap();
+    s.apply_current(SPACE, ROW, 1, u64::MAX).unwrap();
     s.apply_all(&s.leave(DiskNumber(1), Absence::Gone, &Answers::from([(SPACE, vec![])]))).unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.has_only_copies(DiskNumber(0)), "the other is only away");
 }
@@ -235,9 +235,9 @@ fn parity_counts_what_is_missed() {
     let record = SpaceRecord { columns: 3, resiliency: Resiliency::Parity { parity: 1 }, ..mirror("m") };
     let mut s = pool_with(4, record);
     s.fill(SPACE, ROW, (0..4).map(|d| place(d, 1))).unwrap();
-    s.miss(SPACE, ROW, 0, 1).unwrap();
-    assert!(s.miss(SPACE, ROW, 3, 1).is_err());
-    s.miss(SPACE, ROW, 3, 2).unwrap();
+    s.apply_stale(SPACE, ROW, 0, 1).unwrap();
+    assert!(s.apply_stale(SPACE, ROW, 3, 1).is_err());
+    s.apply_stale(SPACE, ROW, 3, 2).unwrap();
     assert_eq!(s.failures_promised(), 1);
 }
 
@@ -254,15 +254,15 @@ fn lrc() -> SpaceRecord {
 /// Any two columns may be stale, and no third one, although the code could recover some sets with three.
 #[test]
 fn local_reconstruction_counts_two_losses() {
-    for missed in (0..7).flat_map(|a| (0..a).map(move |b| [a, b])) {
+    for stale in (0..7).flat_map(|a| (0..a).map(move |b| [a, b])) {
         let mut s = pool_with(7, lrc());
         s.fill(SPACE, ROW, (0..7).map(|d| place(d, 1))).unwrap();
-        for index in missed {
-            s.miss(SPACE, ROW, index, 1).unwrap();
+        for index in stale {
+            s.apply_stale(SPACE, ROW, index, 1).unwrap();
         }
-        for index in (0..7).filter(|index| !missed.contains(index)) {
+        for index in (0..7).filter(|index| !stale.contains(index)) {
             let last = Err(InvalidOp::LastCopy { space: SPACE, row: ROW, regions: 1 });
-            assert_eq!(s.clone().miss(SPACE, ROW, index, 1), last, "{missed:?}, {index}");
+            assert_eq!(s.clone().apply_stale(SPACE, ROW, index, 1), last, "{stale:?}, {index}");
         }
         assert_eq!(s.failures_promised(), 2);
     }

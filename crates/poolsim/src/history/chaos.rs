@@ -209,7 +209,8 @@ fn behind(site: &Site, space: usize) -> Option<String> {
     let id = site.spaces[space].id;
     site.pool.read(|s| {
         let record = &s.spaces[&id];
-        let lacks = |(_, row): &(&RowNumber, &pool_seam::Row)| row.copies().any(|(_, copy)| copy.missed != 0);
+        let lacks =
+            |(_, row): &(&RowNumber, &pool_seam::Row)| row.copies().any(|(_, copy)| copy.stale_regions != 0);
         let row = record.rows.iter().find(lacks);
         (row.is_some() || !record.unaccounted.is_empty())
             .then(|| format!("{row:x?}, unaccounted {:?}", record.unaccounted))

@@ -3,7 +3,7 @@
 use disk::PowerCut;
 use disk::sim::{Moment, SlotId};
 use env::Env;
-use pool::events::Found;
+use pool::events::DamageKind;
 use pool_seam::{JobOrder, Owner, RowNumber};
 
 use super::bed::{Bed, Site};
@@ -37,7 +37,7 @@ pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, ran
             ));
         }
     }
-    if site.pool.events().count(Found::Lost) != 0 {
+    if site.pool.events().count(DamageKind::Lost) != 0 {
         bed.fail(&format!("units were called lost: {:?}", site.pool.events().counts()));
     }
     users::read_all(bed, &site).await;

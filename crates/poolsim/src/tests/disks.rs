@@ -185,13 +185,13 @@ fn a_disk_returns_and_is_filled() {
         world.machine.pull(SlotId(1), PowerCut::LoseAll);
         owned.write(0..64, 2).await.expect("a write without the disk");
         owned.flush().await.expect("a flush");
-        let missed = |disk| {
+        let stale = |disk| {
             let record = pool.read(|s| s.spaces[&space].clone());
             let copies =
                 record.rows.values().flat_map(|row| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>());
-            copies.filter(|copy| copy.place.disk == disk).fold(0, |all, copy| all | copy.missed)
+            copies.filter(|copy| copy.place.disk == disk).fold(0, |all, copy| all | copy.stale_regions)
         };
-        assert_ne!(missed(away), 0);
+        assert_ne!(stale(away), 0);
         assert!(pool.read(|s| s.needs(other)), "it alone has the newest writes");
 
         world.machine.plug(SlotId(1));
@@ -199,9 +199,9 @@ fn a_disk_returns_and_is_filled() {
         assert_eq!(back, Ok(away));
         assert_eq!(pool.read(|s| s.membership(away)).map(|of| of.0), Some(2));
         let report = owned.space.run(JobId(1), JobOrder::Resync(away)).wait().await.expect("a resync");
-        assert!(report.left.is_empty(), "{report:?}");
+        assert!(report.not_moved.is_empty(), "{report:?}");
         world.env.sleep(std::time::Duration::from_secs(1)).await;
-        assert_eq!(missed(away), 0);
+        assert_eq!(stale(away), 0);
 
         world.machine.pull(SlotId(0), PowerCut::LoseAll);
         assert!(owned.has(0..64, 2).await.expect("a read of the disk that returned"));
@@ -230,8 +230,8 @@ fn an_owner_that_a_disk_overtakes_is_not_linked() {
             }
             assert_eq!(pool.return_disk(world.disk(disks[0].0.into()), false).await, Ok(disks[0]));
             let row = pool.read(|s| s.spaces[&space].rows[&RowNumber(0)].clone());
-            let missed = row.copies().any(|(_, copy)| copy.place.disk == disks[0] && copy.missed != 0);
-            assert!(!missed);
+            let stale = row.copies().any(|(_, copy)| copy.place.disk == disks[0] && copy.stale_regions != 0);
+            assert!(!stale);
             let ended: Weak<dyn Owner> = Weak::<space::Space>::new();
             let is_linked = pool.link(owner, ended);
             assert_eq!(is_linked, opening.is_none());
@@ -303,9 +303,10 @@ fn a_disk_that_was_set_back_is_filled_again() {
         }
         assert_eq!(pool.return_disk(world.disk(1), false).await, Ok(DiskNumber(1)));
         let row = |s: &pool::State| s.spaces[&space].rows[&RowNumber(0)].clone();
-        let missed = pool
-            .read(|s| row(s).copies().map(|(_, copy)| (copy.place.disk, copy.missed)).collect::<Vec<_>>());
-        assert!(missed.contains(&(DiskNumber(1), u64::MAX)), "{missed:?}");
+        let stale = pool.read(|s| {
+            row(s).copies().map(|(_, copy)| (copy.place.disk, copy.stale_regions)).collect::<Vec<_>>()
+        });
+        assert!(stale.contains(&(DiskNumber(1), u64::MAX)), "{stale:?}");
         assert!(owned.has(0..64, 1).await.expect("a read"));
         owned.space.run(JobId(1), JobOrder::Resync(DiskNumber(1))).wait().await.expect("a resync");
         pool.take_offline(DiskNumber(0)).await.expect("the other one has everything");

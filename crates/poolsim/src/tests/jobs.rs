@@ -30,5 +30,5 @@ fn on(pool: &Pool, space: SpaceId, disk: DiskNumber) -> usize {
 /// Whether a copy has stale regions, or a slab is moving.
 fn is_unfinished(pool: &Pool, space: SpaceId) -> bool {
     let is_moving = |s: &pool::State| s.spaces[&space].rows.values().any(|row| row.moving().is_some());
-    copies(pool, space).iter().any(|copy| copy.missed != 0) || pool.read(is_moving)
+    copies(pool, space).iter().any(|copy| copy.stale_regions != 0) || pool.read(is_moving)
 }

@@ -38,8 +38,8 @@ impl Coordinator for Lossy {
     fn turn(&self, owner: OwnerId, job: JobId, done: Progress) -> Io<Result<Turn, SeamError>> {
         self.pool.turn(owner, job, done)
     }
-    fn found(&self, owner: OwnerId, finding: Finding) {
-        self.pool.found(owner, finding);
+    fn report_finding(&self, owner: OwnerId, finding: Finding) {
+        self.pool.report_finding(owner, finding);
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pool::Pool;
 use pool_seam::{
     Coordinator, CopyRegions, DiskNumber, DiskReport, JobId, JobOrder, JobReport, LogState, Membership,
-    Owner, OwnerId, OwnerOp, OwnerStatus, Request, Returned, RowNumber, SeamError, SpaceView,
+    Owner, OwnerId, OwnerOp, OwnerStatus, RejoinState, Request, RowNumber, SeamError, SpaceView,
 };
 
 use crate::world::{World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
@@ -25,7 +25,7 @@ impl Owner for Puppet {
     fn update(&self, view: Arc<SpaceView>) {
         self.told.lock().push(format!("update {}", view.members().len()));
     }
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+    fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
         self.told.lock().push(format!("leaving {} {}", disk.0, of.0));
         let (env, takes, says) = (self.env.clone(), self.takes, self.says.clone());
         Io::pending(async move {
@@ -33,12 +33,12 @@ impl Owner for Puppet {
             Ok(says)
         })
     }
-    fn stays(&self, disk: DiskNumber, of: Membership) {
+    fn disk_stays(&self, disk: DiskNumber, of: Membership) {
         self.told.lock().push(format!("stays {} {}", disk.0, of.0));
     }
-    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+    fn disk_joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<RejoinState, SeamError>> {
         self.told.lock().push(format!("joining {} {}", disk.0, of.0));
-        Io::Done(Ok(Returned::OnlyCopy(vec![RowNumber(0)])))
+        Io::Done(Ok(RejoinState::OnlyCopy(vec![RowNumber(0)])))
     }
     fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
         Io::Done(Err(SeamError::Moved))
@@ -114,7 +114,7 @@ fn a_disk_leaves_in_one_record_with_what_its_owner_says() {
         assert_eq!(told[0], format!("leaving {} 1", disk.0));
         assert_eq!(told.iter().filter(|told| told.starts_with("update")).count(), 8, "{told:?}");
         let record = pool.read(|s| s.spaces[&owner.space].clone());
-        assert_eq!(record.rows[&RowNumber(0)].slabs[0].missed, 1);
+        assert_eq!(record.rows[&RowNumber(0)].slabs[0].stale_regions, 1);
         assert!(record.unaccounted.is_empty() && pool.read(|s| s.membership(disk).is_none()));
     });
 }
@@ -190,8 +190,9 @@ fn an_owner_is_told_that_a_disk_stays() {
         // The loss is accepted: all regions that the other disk has become stale.
         assert_eq!(pool.return_disk(world.disk(other.0.into()), true).await, Ok(other));
         let row = pool.read(|s| s.spaces[&owner.space].rows[&RowNumber(0)].clone());
-        let missed = row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.missed);
-        assert_eq!((missed, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
+        let stale =
+            row.copies().find(|(_, copy)| copy.place.disk == other).map(|(_, copy)| copy.stale_regions);
+        assert_eq!((stale, pool.read(|s| s.membership(other))), (Some(u64::MAX), Some(Membership(2))));
     });
 }
 
@@ -212,7 +213,9 @@ fn a_leaving_disk_is_not_slow() {
             let (of, reason) = (Membership(1), pool::Absence::WriteFailed);
             let reports = async {
                 world.env.sleep(Duration::from_secs(1)).await;
-                Coordinator::disk_failed(&pool, owner, DiskReport { disk, of, reason, error }).wait().await
+                Coordinator::disk_failed(&pool, owner, DiskReport { disk, membership: of, reason, error })
+                    .wait()
+                    .await
             };
             let (left, reported) = tokio::join!(pool.disk_failed(disk, reason), reports);
             let told = puppet.told.lock().clone();

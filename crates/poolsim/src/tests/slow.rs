@@ -6,7 +6,7 @@ use disk::Op;
 use disk::sim::{Fault, Rule, SlotId, When};
 use futures_util::future::join_all;
 use pool::{HANGS, Pool, SpaceRecord};
-use pool_seam::{DiskNumber, Found, Resiliency, RowNumber, SpaceId, UNIT};
+use pool_seam::{DamageKind, DiskNumber, Resiliency, RowNumber, SpaceId, UNIT};
 
 use crate::world::{Owned, World, coded, mirror, virtual_time};
 
@@ -148,11 +148,11 @@ fn a_late_read_of_a_damaged_block_heals_it() {
             assert!(owned.has(0..1, 1).await.expect("a read"));
             let took = world.env.now() - began;
             assert!(took >= 5 * MS && took < 40 * MS, "{took:?}");
-            assert_eq!((pool.hedged_reads().1, pool.events().count(Found::Healed)), (1, 0));
+            assert_eq!((pool.hedged_reads().1, pool.events().count(DamageKind::Healed)), (1, 0));
             world.env.sleep(2500 * MS).await;
-            assert_eq!(pool.events().count(Found::Healed), 1);
+            assert_eq!(pool.events().count(DamageKind::Healed), 1);
             assert!(owned.has(0..1, 1).await.expect("a read"));
-            assert_eq!((pool.hedged_reads().1, pool.events().count(Found::Healed)), (1, 1));
+            assert_eq!((pool.hedged_reads().1, pool.events().count(DamageKind::Healed)), (1, 1));
         });
     }
 }
@@ -175,7 +175,7 @@ fn a_late_read_ends_after_its_units_were_written() {
         }
         world.env.sleep(HANGS).await;
         assert!(owned.has(0..UNITS, 5).await.expect("a read"));
-        assert_eq!(pool.events().count(Found::Healed), 0);
+        assert_eq!(pool.events().count(DamageKind::Healed), 0);
     });
 }
 
@@ -195,7 +195,7 @@ fn a_hedge_that_finds_damage_heals_it() {
         world.machine.scribble(SlotId(damaged.0.into()), at, &[0xee; UNIT as usize]);
         assert!(owned.has(0..1, 1).await.expect("a read"));
         world.env.sleep(1000 * MS).await;
-        assert_eq!(pool.events().count(Found::Healed), 1);
+        assert_eq!(pool.events().count(DamageKind::Healed), 1);
         assert!(owned.has(0..1, 1).await.expect("a read"));
     });
 }

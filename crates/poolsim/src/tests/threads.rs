@@ -132,10 +132,13 @@ async fn resync(site: &Site, number: DiskNumber) {
         let (lacks, is_log_whole) = site.pool.read(|s| {
             let record = &s.spaces[&SpaceId(0)];
             let lacks = |(_, row): &(_, &Row)| {
-                row.copies().any(|(_, c)| c.place.disk == number && record.missed(c) != 0)
+                row.copies().any(|(_, c)| c.place.disk == number && record.stale_regions(c) != 0)
             };
             let log = &record.rows[&RowNumber::LOG];
-            (record.data_rows().filter(lacks).count(), log.copies().all(|(_, c)| record.missed(c) == 0))
+            (
+                record.data_rows().filter(lacks).count(),
+                log.copies().all(|(_, c)| record.stale_regions(c) == 0),
+            )
         });
         if lacks == 0 && is_log_whole {
             return;

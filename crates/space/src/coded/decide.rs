@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::{IoBuf, Sg};
 use futures_util::future::join_all;
 use pool_seam::code::Code;
-use pool_seam::{Found, UNIT};
+use pool_seam::{DamageKind, UNIT};
 
 use super::{Columns, bits};
 use crate::SpaceError;
@@ -203,7 +203,7 @@ impl Inner {
                 *value = Value::Lost(wanted);
                 if content < stripe.code.data() {
                     let of = Target { column: content as u8, ..target.clone() };
-                    self.found_lost(&at.members, &of, &std::iter::once(target.units.start).collect());
+                    self.report_lost_units(&at.members, &of, &std::iter::once(target.units.start).collect());
                 }
             }
         }
@@ -232,9 +232,9 @@ impl Inner {
                 let is_equal = other.as_ref().is_some_and(|other| other[..] == bytes[..]);
                 is_everywhere &= is_equal;
                 match other {
-                    None => self.found(Found::Unreadable, member.disk, &of, unit),
+                    None => self.report_damage(DamageKind::Unreadable, member.disk, &of, unit),
                     Some(_) if may_differ || is_equal => {}
-                    Some(_) => self.found(Found::Healed, member.disk, &of, unit),
+                    Some(_) => self.report_damage(DamageKind::Healed, member.disk, &of, unit),
                 }
             }
             if !is_everywhere {

@@ -72,14 +72,14 @@ enum Filled {
 impl Job {
     /// Fills the stale regions of a disk.
     pub(super) async fn resync(&mut self, disk: DiskNumber) -> Result<(), SpaceError> {
-        self.done.of = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
+        self.done.total = self.inner.count_missing(|piece| piece.disk == disk) * self.inner.region_bytes();
         while self.pieces(|piece| piece.disk == disk).await? {}
         self.inner.settle_restored().await
     }
 
     /// Fills as many of the wanted pieces as may run now. Returns `false` if no piece is left, or the job must end.
     pub(super) async fn pieces(&mut self, is_wanted: impl Fn(&Piece) -> bool) -> Result<bool, SpaceError> {
-        let left: BTreeSet<_> = self.left.keys().copied().collect();
+        let left: BTreeSet<_> = self.not_moved.keys().copied().collect();
         let is_wanted = |piece: &Piece| is_wanted(piece) && !left.contains(&(piece.row, piece.index));
         if self.inner.missing(1, is_wanted).is_empty() {
             return Ok(false);
@@ -232,7 +232,7 @@ impl Inner {
         // The old content of a slab's new place, or of a wholly stale copy, is not worth a comparison.
         let is_new = record.is_some_and(|row| {
             let index = usize::from(piece.index);
-            index == row.slabs.len() || row.copy(index).is_some_and(|copy| copy.missed == u64::MAX)
+            index == row.slabs.len() || row.copy(index).is_some_and(|copy| copy.stale_regions == u64::MAX)
         });
         let present = if is_new { None } else { self.present(port, &target, &member).await };
         let differs = |unit: &usize| {
@@ -290,7 +290,7 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
     let regions = Regions::new(view.slab_bytes);
     let rows = view.record.rows.iter().filter(|(row, record)| **row != RowNumber::LOG && !record.is_new);
     let copies = rows.flat_map(move |(row, record)| {
-        let behind = record.copies().filter(move |(_, copy)| copy.missed & regions.all() != 0);
+        let behind = record.copies().filter(move |(_, copy)| copy.stale_regions & regions.all() != 0);
         behind.map(move |(index, copy)| (*row, record, index, copy))
     });
     copies.flat_map(move |(row, record, index, copy)| {
@@ -301,9 +301,9 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
             false => ((slab / resiliency.copies()) as u8, 0),
         };
         let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
-        let missed = (0..regions.count()).filter(|region| copy.missed & 1 << region != 0);
+        let stale = (0..regions.count()).filter(|region| copy.stale_regions & 1 << region != 0);
         let piece = move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };
-        of.into_iter().flat_map(move |of| missed.clone().map(piece(of)))
+        of.into_iter().flat_map(move |of| stale.clone().map(piece(of)))
     })
 }
 

@@ -102,7 +102,7 @@ impl Inner {
         done.retain(|(piece, port)| !port.has_ended() && !lacks(piece));
         let regions = |(piece, _): &(Piece, Arc<Port>)| {
             let Piece { row, index, generation, of: membership, region, .. } = *piece;
-            OwnerOp::NotMissed { row, index, generation, regions: 1 << region, membership }
+            OwnerOp::MarkCurrent { row, index, generation, regions: 1 << region, membership }
         };
         let ops: Vec<_> = done.iter().map(regions).collect();
         if ops.is_empty() {
@@ -113,20 +113,20 @@ impl Inner {
         // Marks regions stale again in which a write failed while the metadata was changed.
         loop {
             let view = self.view.get().value;
-            let missed = done.iter().filter(|(piece, _)| lacks(piece)).filter_map(|(piece, _)| {
+            let stale = done.iter().filter(|(piece, _)| lacks(piece)).filter_map(|(piece, _)| {
                 let Piece { row, index, generation, region, disk, .. } = *piece;
                 let copy = view.record.rows.get(&row)?.copy(index.into())?;
-                let op = || OwnerOp::Missed {
+                let op = || OwnerOp::MarkStale {
                     row,
                     index,
                     generation,
                     regions: 1 << region,
-                    seen: view.membership(disk),
+                    membership: view.membership(disk),
                 };
                 (copy.generation == generation).then(op)
             });
-            let missed: Vec<_> = missed.collect();
-            if missed.is_empty() || self.commit_if_fits(missed).await? {
+            let stale: Vec<_> = stale.collect();
+            if stale.is_empty() || self.commit_if_fits(stale).await? {
                 return Ok(());
             }
             if self.view.get().value.version == view.version {

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use pool_seam::{GROUP_UNITS, OwnerOp, Regions, Row, RowNumber, SeamError, SlabPlace, Stays};
+use pool_seam::{GROUP_UNITS, NotMoved, OwnerOp, Regions, Row, RowNumber, SeamError, SlabPlace};
 
 use super::Job;
 use super::fill::Piece;
@@ -18,7 +18,7 @@ impl Job {
         &mut self,
         moves: Vec<(RowNumber, u8, Option<SlabPlace>)>,
     ) -> Result<(), SpaceError> {
-        self.done.of = moves.len() as u64 * self.inner.view.get().value.slab_bytes;
+        self.done.total = moves.len() as u64 * self.inner.view.get().value.slab_bytes;
         for (row, index, to) in moves {
             if !self.move_slab(row, index, to).await? {
                 self.leave([(row, index)]);
@@ -47,7 +47,7 @@ impl Job {
             return Ok(true);
         }
         let target = self.inner.view.get().value.record.rows.get(&row).map(|record| record.slabs.len() as u8);
-        target.map(|target| self.left.remove(&(row, target)));
+        target.map(|target| self.not_moved.remove(&(row, target)));
         self.inner.commit_alone(row, OwnerOp::CancelMove { row, birth }, || true).await?;
         Ok(false)
     }
@@ -65,7 +65,7 @@ impl Job {
         if self.inner.view.get().value.record.rows.get(&row).is_some_and(is_new)
             && let Err(why) = self.inner.initialise(row).await?
         {
-            self.left.insert((row, index), why);
+            self.not_moved.insert((row, index), why);
             return Ok(ControlFlow::Break(true));
         }
         let view = self.inner.view.get().value;
@@ -90,7 +90,7 @@ impl Job {
             Ok(true) => Ok(ControlFlow::Continue(birth)),
             Ok(false) => Ok(ControlFlow::Break(false)),
             Err(SpaceError::Seam(SeamError::NoRoom(why))) => {
-                self.left.insert((row, index), Stays::NoPlace(why));
+                self.not_moved.insert((row, index), NotMoved::NoPlace(why));
                 Ok(ControlFlow::Break(true))
             }
             Err(error) => Err(error),
@@ -114,7 +114,7 @@ impl Job {
             let view = self.inner.view.get().value;
             let copy = view.record.rows.get(&row).and_then(|row| row.copy(target.into()).copied());
             let regions = Regions::new(view.slab_bytes);
-            return Ok(copy.is_some_and(|copy| copy.missed & regions.all() == 0));
+            return Ok(copy.is_some_and(|copy| copy.stale_regions & regions.all() == 0));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pool_seam::{OwnerOp, Row, RowNumber, SeamError, Shape, SpaceView, Stays};
+use pool_seam::{NotMoved, OwnerOp, Row, RowNumber, SeamError, Shape, SpaceView};
 
 use super::Job;
 use crate::SpaceError;
@@ -25,20 +25,20 @@ impl Job {
             }
             match self.inner.reshape_row(row).await? {
                 Ok(bytes) => self.done.bytes += bytes,
-                Err(why) => _ = self.left.insert((row, 0), why),
+                Err(why) => _ = self.not_moved.insert((row, 0), why),
             }
         }
-        self.done.of = self.done.bytes + self.inner.count_missing(|_| true) * self.inner.region_bytes();
-        let left = std::mem::take(&mut self.left);
+        self.done.total = self.done.bytes + self.inner.count_missing(|_| true) * self.inner.region_bytes();
+        let left = std::mem::take(&mut self.not_moved);
         while self.pieces(|_| true).await? {}
-        self.left.extend(left);
+        self.not_moved.extend(left);
         Ok(())
     }
 }
 
 impl Inner {
     /// Returns the bytes of copies that were freed; or why the row keeps its shape.
-    async fn reshape_row(self: &Arc<Inner>, row: RowNumber) -> Result<Result<u64, Stays>, SpaceError> {
+    async fn reshape_row(self: &Arc<Inner>, row: RowNumber) -> Result<Result<u64, NotMoved>, SpaceError> {
         let is_log = row == RowNumber::LOG;
         if !is_log
             && former(&self.view.get().value, row).is_some_and(|row| row.is_new)
@@ -56,7 +56,7 @@ impl Inner {
         } else if self.resolve_row(row).await? {
             self.commit_alone(row, op, || !self.is_open(row)).await
         } else {
-            return Ok(Err(Stays::Unfinished));
+            return Ok(Err(NotMoved::Unfinished));
         };
         let view = self.view.get().value;
         match done {
@@ -66,8 +66,8 @@ impl Inner {
             }
             // The row was freed meanwhile, or has its new shape.
             Ok(false) if former(&view, row).is_none_or(|row| row.birth != birth) => Ok(Ok(0)),
-            Ok(false) => Ok(Err(Stays::Shape)),
-            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(Stays::NoPlace(why))),
+            Ok(false) => Ok(Err(NotMoved::Shape)),
+            Err(SpaceError::Seam(SeamError::NoRoom(why))) => Ok(Err(NotMoved::NoPlace(why))),
             Err(error) => Err(error),
         }
     }

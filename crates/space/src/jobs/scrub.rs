@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arena::IoBuf;
-use pool_seam::{Found, GROUP, GROUP_UNITS, OwnerOp, RowNumber, ScrubRecord};
+use pool_seam::{DamageKind, GROUP, GROUP_UNITS, OwnerOp, RowNumber, ScrubRecord};
 
 use super::{CHUNK, Job};
 use crate::SpaceError;
@@ -50,7 +50,7 @@ impl Job {
         };
         let (before, mut left) = groups.split_at(groups.partition_point(|key| key.row < from));
         let (of, skipped): (u64, u64) = (groups.iter().map(bytes).sum(), before.iter().map(bytes).sum());
-        self.done.of = of - skipped;
+        self.done.total = of - skipped;
         let (mut recorded, mut rows, mut row) = (Counts::default(), 0, None);
         // Groups whose blocks a checkpoint has to write first.
         let mut unread = Vec::new();
@@ -245,15 +245,15 @@ impl Inner {
             for (member, bytes) in &copies {
                 let found = match &bytes[which] {
                     Some(bytes) if is_good(unit, bytes) => continue,
-                    Some(_) => Found::Healed,
-                    None => Found::Unreadable,
+                    Some(_) => DamageKind::Healed,
+                    None => DamageKind::Unreadable,
                 };
-                self.found(found, member.disk, target, unit);
+                self.report_damage(found, member.disk, target, unit);
                 self.rewrite(target, member, unit, good.clone()).await;
                 counts.healed += 1;
             }
         }
-        self.found_lost(&at.members, target, &lost);
+        self.report_lost_units(&at.members, target, &lost);
         counts.lost = lost.iter().count() as u64;
         Ok(counts)
     }
@@ -306,7 +306,7 @@ impl Inner {
                     (ReadBlock::Good(_) | ReadBlock::Away, _) => true,
                 };
                 if !is_right {
-                    self.found_block(key, member, at.code.is_some());
+                    self.report_bad_block(key, member, at.code.is_some());
                 }
             }
         }

@@ -42,7 +42,7 @@ impl Coordinator for Rig {
                 state.running(&rig, owner.epoch)?;
                 state.failed.push((report.disk, report.error));
             }
-            let result = rig.leave(report.disk, report.of).await;
+            let result = rig.leave(report.disk, report.membership).await;
             if is_reply_lost { Err(SeamError::Unknown) } else { result }
         })
     }
@@ -51,7 +51,7 @@ impl Coordinator for Rig {
         Io::Done(self.state.lock().current(owner.epoch).map(|()| Turn::Go { pieces: 4 }))
     }
 
-    fn found(&self, _: OwnerId, finding: Finding) {
+    fn report_finding(&self, _: OwnerId, finding: Finding) {
         self.state.lock().found.push(finding);
     }
 }
@@ -80,10 +80,10 @@ impl Rig {
             }
             (state.owner(), state.faults.delay)
         };
-        let missed = match &owner {
+        let stale = match &owner {
             Some(owner) => tokio::select! {
                 biased;
-                missed = owner.leaving(disk, of).wait() => missed.ok(),
+                stale = owner.disk_leaving(disk, of).wait() => stale.ok(),
                 () = self.env.sleep(std::time::Duration::from_secs(10)) => None,
             },
             None => None,
@@ -93,9 +93,9 @@ impl Rig {
         state.running(self, state.metadata.owner().epoch)?;
         let is_needed = state.metadata.needs(disk);
         if state.metadata.membership(disk) == Some(of) {
-            state.record(&self.machine, |metadata| match missed {
+            state.record(&self.machine, |metadata| match stale {
                 _ if is_needed => {}
-                Some(missed) => metadata.leave(disk, &missed),
+                Some(stale) => metadata.leave(disk, &stale),
                 None => metadata.leave_unaccounted(disk),
             });
         }
@@ -105,7 +105,7 @@ impl Rig {
             return Ok(view);
         }
         if let Some(owner) = owner {
-            owner.stays(disk, of);
+            owner.disk_stays(disk, of);
         }
         Err(SeamError::Needed(disk))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use disk::Disk;
 use disk::sim::SlotId;
-use pool_seam::{DiskNumber, Membership, Owner, Returned, SeamError, SpaceView};
+use pool_seam::{DiskNumber, Membership, Owner, RejoinState, SeamError, SpaceView};
 
 use super::{Rig, State};
 
@@ -33,7 +33,7 @@ impl Rig {
 
     /// Reinserts an absent disk, asks the owner for its state, and lets it join with the next membership unless the
     /// answer is `OnlyCopy` or `Unreadable`. Returns the answer; the owner gets the view.
-    pub(crate) async fn return_disk(&self, disk: DiskNumber) -> Result<Returned, SeamError> {
+    pub(crate) async fn return_disk(&self, disk: DiskNumber) -> Result<RejoinState, SeamError> {
         self.machine.plug(SlotId(disk.0.into()));
         let (of, owner, delay) = {
             let mut state = self.state.lock();
@@ -42,22 +42,22 @@ impl Rig {
             state.joining = Some((disk, of));
             (of, state.owner().expect("an owner to ask"), state.faults.delay)
         };
-        let returned = owner.joining(disk, of).wait().await;
+        let returned = owner.disk_joining(disk, of).wait().await;
         self.env.sleep(delay).await;
         {
             let mut state = self.state.lock();
             state.joining = None;
             let returned = returned.as_ref().map_err(Clone::clone)?;
             state.running(self, state.metadata.owner().epoch)?;
-            if matches!(returned, Returned::Proven { .. } | Returned::Behind) {
+            if matches!(returned, RejoinState::Proven { .. } | RejoinState::RolledBack) {
                 state.record(&self.machine, |metadata| {
                     metadata.join(disk, of);
                     let was_unaccounted = metadata.record.unaccounted.remove(&disk).is_some();
                     assert!(
-                        *returned == Returned::Behind || !was_unaccounted,
+                        *returned == RejoinState::RolledBack || !was_unaccounted,
                         "an owner that can tell has told"
                     );
-                    if *returned == Returned::Behind {
+                    if *returned == RejoinState::RolledBack {
                         metadata.stale(disk);
                     }
                 });

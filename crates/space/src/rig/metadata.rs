@@ -130,9 +130,9 @@ impl Metadata {
     }
 
     /// Operations 4 and 18: the disk is absent, and these regions of its copies are stale.
-    pub(super) fn leave(&mut self, disk: DiskNumber, missed: &[CopyRegions]) {
+    pub(super) fn leave(&mut self, disk: DiskNumber, stale: &[CopyRegions]) {
         self.disks.get_mut(&disk).expect("a disk").membership = None;
-        for CopyRegions { row, generation, regions } in missed {
+        for CopyRegions { row, generation, regions } in stale {
             let row_now = self.record.rows.get_mut(row);
             let index = row_now
                 .as_ref()
@@ -141,8 +141,8 @@ impl Metadata {
             let row_now = row_now.filter(|of| !of.is_new || *row == RowNumber::LOG);
             let copy = row_now.zip(index).and_then(|(row, index)| row.copy_mut(index));
             if let Some(copy) = copy.filter(|copy| copy.place.disk == disk) {
-                let missed = if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
-                copy.missed = Regions::new(self.slab_bytes).missed(copy.missed, missed);
+                let stale = if *row == RowNumber::LOG && *regions != 0 { ALL } else { *regions };
+                copy.stale_regions = Regions::new(self.slab_bytes).union(copy.stale_regions, stale);
             }
         }
     }
@@ -175,7 +175,7 @@ impl Metadata {
             let has = |copy: &SlabCopy| {
                 let other = copy.place.disk;
                 let is_accounted = other == disk || !self.record.unaccounted.contains_key(&other);
-                is_accounted && here(copy.place.disk) && copy.missed & (1 << bit) == 0
+                is_accounted && here(copy.place.disk) && copy.stale_regions & (1 << bit) == 0
             };
             let slabs: BTreeSet<usize> = row
                 .copies()
@@ -216,7 +216,7 @@ impl Metadata {
             for (index, _) in of_disk {
                 let copy = self.record.rows.get_mut(&number).and_then(|row| row.copy_mut(index));
                 let copy = copy.expect("it is there");
-                copy.missed = Regions::new(self.slab_bytes).missed(copy.missed, !alone);
+                copy.stale_regions = Regions::new(self.slab_bytes).union(copy.stale_regions, !alone);
             }
         }
     }
@@ -233,7 +233,7 @@ impl Metadata {
                 self.record.rows.remove(&row).filter(|_| row != RowNumber::LOG).ok_or(Refusal::Invalid)?;
                 self.end_change();
             }
-            OwnerOp::Missed { row, index, generation, regions, seen } => {
+            OwnerOp::MarkStale { row, index, generation, regions, membership: seen } => {
                 check(row != RowNumber::LOG || regions == ALL)?;
                 let disk = self.copy(row, index, generation)?.place.disk;
                 check(self.membership(disk) == seen)?;
@@ -248,20 +248,20 @@ impl Metadata {
                 };
                 let regions = if row == RowNumber::LOG && kept != 0 { 0 } else { regions & !kept };
                 let copy = self.copy(row, index, generation)?;
-                copy.missed = of_slab.missed(copy.missed, regions);
+                copy.stale_regions = of_slab.union(copy.stale_regions, regions);
             }
-            OwnerOp::NotMissed { row, index, generation, regions: these, membership } => {
+            OwnerOp::MarkCurrent { row, index, generation, regions: these, membership } => {
                 let disk = self.copy(row, index, generation)?.place.disk;
                 check(self.membership(disk) == Some(membership))?;
                 let copy = self.copy(row, index, generation)?;
-                copy.missed &= !these & regions;
-                check(row != RowNumber::LOG || copy.missed == 0)?;
+                copy.stale_regions &= !these & regions;
+                check(row != RowNumber::LOG || copy.stale_regions == 0)?;
             }
-            OwnerOp::Stale { disk, of } => {
+            OwnerOp::MarkDiskStale { disk, membership: of } => {
                 check(self.membership(disk) == Some(of))?;
                 self.stale(disk);
             }
-            OwnerOp::Accounted { disk, of } => {
+            OwnerOp::Accounted { disk, membership: of } => {
                 check(self.record.unaccounted.get(&disk) == Some(&of))?;
                 self.record.unaccounted.remove(&disk);
             }
@@ -269,7 +269,7 @@ impl Metadata {
                 let present = self.row(row, birth)?;
                 check(present.moving().is_none() && usize::from(index) < present.slabs.len())?;
                 let taken = present.slabs.iter().map(|copy| copy.place.disk).collect();
-                let copy = SlabCopy { missed: ALL, ..self.slabs(1, &taken)?[0] };
+                let copy = SlabCopy { stale_regions: ALL, ..self.slabs(1, &taken)?[0] };
                 self.row(row, birth)?.set_moving(Some(Moving { index, copy }));
             }
             OwnerOp::EndMove { row, birth } => {
@@ -277,7 +277,7 @@ impl Metadata {
                 let Moving { index, copy } = row.moving().ok_or(Refusal::Invalid)?;
                 row.set_moving(None);
                 let slab = row.copy_mut(usize::from(index)).expect("it was there when the move began");
-                check(copy.missed & !slab.missed & regions == 0)?;
+                check(copy.stale_regions & !slab.stale_regions & regions == 0)?;
                 *slab = copy;
             }
             OwnerOp::CancelMove { row, birth } => {
@@ -301,26 +301,30 @@ impl Metadata {
                     // The best copies stay, so that no region has fewer current copies than before, or than the new
                     // number.
                     let rank = |copy: &&SlabCopy| {
-                        (self.membership(copy.place.disk).is_none(), self.record.missed(copy).count_ones())
+                        (
+                            self.membership(copy.place.disk).is_none(),
+                            self.record.stale_regions(copy).count_ones(),
+                        )
                     };
                     let mut kept: Vec<&SlabCopy> = set.iter().collect();
                     kept.sort_by_key(rank);
                     kept.truncate(new);
                     for bit in (0..of_slab.count()).map(|region| 1 << region) {
                         let is_current = |copy: &SlabCopy| {
-                            self.membership(copy.place.disk).is_some() && self.record.missed(copy) & bit == 0
+                            self.membership(copy.place.disk).is_some()
+                                && self.record.stale_regions(copy) & bit == 0
                         };
                         let before = set.iter().filter(|copy| is_current(copy)).count();
                         let after = kept.iter().filter(|copy| is_current(copy)).count();
                         check(after >= before.min(new))?;
-                        let has = kept.iter().any(|copy| self.record.missed(copy) & bit == 0);
-                        check(has || set.iter().all(|copy| copy.missed & bit != 0))?;
+                        let has = kept.iter().any(|copy| self.record.stale_regions(copy) & bit == 0);
+                        check(has || set.iter().all(|copy| copy.stale_regions & bit != 0))?;
                     }
                     slabs.extend(set.iter().filter(|copy| kept.contains(copy)));
                     if new > kept.len() {
                         let added = self.slabs(new - kept.len(), &taken)?;
                         taken.extend(added.iter().map(|copy| copy.place.disk));
-                        slabs.extend(added.into_iter().map(|copy| SlabCopy { missed: ALL, ..copy }));
+                        slabs.extend(added.into_iter().map(|copy| SlabCopy { stale_regions: ALL, ..copy }));
                     }
                 }
                 self.record.rows.insert(row, present.reshaped(slabs));
@@ -332,14 +336,14 @@ impl Metadata {
                 let kept: Vec<SlabCopy> =
                     log.slabs.iter().filter(|copy| copy.generation != generation).copied().collect();
                 check(kept.len() < log.slabs.len() && kept.len() == needed && log.moving().is_none())?;
-                check(kept.iter().all(|copy| copy.missed == 0))?;
+                check(kept.iter().all(|copy| copy.stale_regions == 0))?;
                 *log = log.reshaped(kept);
             }
             OwnerOp::ReplaceLog { index, generation } => {
                 self.copy(RowNumber::LOG, index, generation)?;
                 let log = self.record.rows.get(&RowNumber::LOG).expect("a log");
                 let taken = log.copies().map(|(_, copy)| copy.place.disk).collect();
-                let copy = SlabCopy { missed: ALL, ..self.slabs(1, &taken)?[0] };
+                let copy = SlabCopy { stale_regions: ALL, ..self.slabs(1, &taken)?[0] };
                 *self.copy(RowNumber::LOG, index, generation)? = copy;
             }
             OwnerOp::SetSize { from, to } => {
@@ -377,12 +381,12 @@ impl Metadata {
         for number in record.rows.keys() {
             let row = self.record.rows.get_mut(number).expect("a row");
             let is_former = if *number == RowNumber::LOG { is_log_short } else { had(row) != to };
-            row.shape = if is_former { Shape::Former } else { Shape::Present };
+            row.shape = if is_former { Shape::Former } else { Shape::Current };
         }
     }
 
     fn end_change(&mut self) {
-        if self.record.rows.values().all(|row| row.shape == Shape::Present) {
+        if self.record.rows.values().all(|row| row.shape == Shape::Current) {
             self.record.former = self.record.resiliency;
         }
     }
@@ -411,10 +415,11 @@ impl Metadata {
                 let copy = row.copy_mut(index).expect("it is one of its copies");
                 let of = self.membership(copy.place.disk);
                 check(of.is_none_or(|of| written.contains(&(copy.place.disk, of))))?;
-                copy.missed = if of.is_some() { 0 } else { Regions::new(self.slab_bytes).missed(0, ALL) };
+                copy.stale_regions =
+                    if of.is_some() { 0 } else { Regions::new(self.slab_bytes).union(0, ALL) };
             }
         }
-        let whole = |slab: &usize| row.slabs[*slab].missed == 0;
+        let whole = |slab: &usize| row.slabs[*slab].stale_regions == 0;
         let is_enough = |(set, needed): (Range<usize>, usize)| set.filter(whole).count() >= needed;
         check(self.sets(number, &row).into_iter().all(is_enough))?;
         row.is_new = false;
@@ -457,7 +462,7 @@ impl Metadata {
         self.generation += needed as u32;
         self.turn = (places[needed - 1].disk.0 + 1) % self.disks.len() as u16;
         let generations = places.into_iter().take(needed).zip(first..);
-        Ok(generations.map(|(place, generation)| SlabCopy { place, generation, missed: 0 }).collect())
+        Ok(generations.map(|(place, generation)| SlabCopy { place, generation, stale_regions: 0 }).collect())
     }
 }
 

@@ -11,7 +11,7 @@ use env::Io;
 use parking_lot::Mutex;
 use pool_seam::{
     Coordinator, CopyRegions, DiskNumber, JobId, JobOrder, JobReport, LogState, Membership, Owner, OwnerOp,
-    OwnerStatus, Request, Resiliency, Returned, Row, RowNumber, SeamError, SpaceView,
+    OwnerStatus, RejoinState, Request, Resiliency, Row, RowNumber, SeamError, SpaceView,
 };
 
 use super::{Rig, SPACE, Setup};
@@ -22,7 +22,7 @@ const ROW: RowNumber = RowNumber(0);
 /// An owner that returns the answers of a test, and keeps the newest view.
 struct Answers {
     leaving: Vec<CopyRegions>,
-    joining: Returned,
+    joining: RejoinState,
     rig: Rig,
     view: Mutex<Option<Arc<SpaceView>>>,
 }
@@ -31,11 +31,11 @@ impl Owner for Answers {
     fn update(&self, view: Arc<SpaceView>) {
         *self.view.lock() = Some(view);
     }
-    fn leaving(&self, _: DiskNumber, _: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+    fn disk_leaving(&self, _: DiskNumber, _: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
         Io::Done(Ok(self.leaving.clone()))
     }
-    fn stays(&self, _: DiskNumber, _: Membership) {}
-    fn joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<Returned, SeamError>> {
+    fn disk_stays(&self, _: DiskNumber, _: Membership) {}
+    fn disk_joining(&self, disk: DiskNumber, of: Membership) -> Io<Result<RejoinState, SeamError>> {
         assert!(self.rig.open_disk(disk, of).is_some(), "its mark can be read");
         Io::Done(Ok(self.joining.clone()))
     }
@@ -55,7 +55,7 @@ impl Owner for Answers {
 }
 
 /// An owner for `rig`; it lives as long as the test keeps it.
-fn owner(rig: &Rig, leaving: Vec<CopyRegions>, joining: Returned) -> Arc<Answers> {
+fn owner(rig: &Rig, leaving: Vec<CopyRegions>, joining: RejoinState) -> Arc<Answers> {
     let owner = Arc::new(Answers { leaving, joining, rig: rig.clone(), view: Mutex::default() });
     let weak = Arc::downgrade(&owner);
     rig.set_owner(weak);

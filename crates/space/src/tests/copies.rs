@@ -1,7 +1,7 @@
 //! Changes of the number of copies of a space's rows.
 
 use futures_util::future::join_all;
-use pool_seam::{Row, RowNumber, Shape, Stays};
+use pool_seam::{NotMoved, Row, RowNumber, Shape};
 
 use super::crashes::{history, set_back};
 use super::failures::{copies_agree, user};
@@ -23,14 +23,14 @@ fn anywhere(random: u64) -> u64 {
     (random >> 32) % 4 * 1024 + random % (UNITS - 4)
 }
 
-async fn reshape(world: &World, job: u64) -> Vec<(RowNumber, u8, Stays)> {
-    world.space.run(JobId(job), JobOrder::Reshape).wait().await.unwrap().left
+async fn reshape(world: &World, job: u64) -> Vec<(RowNumber, u8, NotMoved)> {
+    world.space.run(JobId(job), JobOrder::Reshape).wait().await.unwrap().not_moved
 }
 
 /// Waits until all rows have this many copies, all complete, including the replicas of the log.
 async fn is_reshaped(world: &World, copies: usize) {
     let is_complete =
-        |row: &Row| row.shape == Shape::Present && row.copies().all(|(_, copy)| copy.missed == 0);
+        |row: &Row| row.shape == Shape::Current && row.copies().all(|(_, copy)| copy.stale_regions == 0);
     for _ in 0..100 {
         let view = world.rig.view_now();
         if view.log_row().is_some_and(|log| is_complete(log) && log.slabs.len() == copies.max(2)) {
@@ -149,7 +149,7 @@ fn a_row_without_a_place_keeps_its_copies() {
         world.rig.set_resiliency(THREE);
         let left = reshape(&world, 1).await;
         assert!(
-            left.iter().all(|(_, _, why)| matches!(why, Stays::NoPlace(_))) && left.len() == 2,
+            left.iter().all(|(_, _, why)| matches!(why, NotMoved::NoPlace(_))) && left.len() == 2,
             "{left:?}"
         );
         world.write(0..UNITS, true).await.unwrap();

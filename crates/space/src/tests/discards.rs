@@ -238,11 +238,12 @@ fn a_discard_without_a_copy_is_missed_there() {
         }
         let copy = world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0];
         world.rig.remove_disk(copy.place.disk).await.unwrap();
-        let missed =
-            |world: &World| world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0].missed;
-        assert_eq!(missed(&world), 0, "it has everything");
+        let stale = |world: &World| {
+            world.rig.view_now().record.rows.get(&RowNumber(0)).unwrap().slabs[0].stale_regions
+        };
+        assert_eq!(stale(&world), 0, "it has everything");
         world.discard(0..8).await.unwrap();
-        assert_ne!(missed(&world), 0);
+        assert_ne!(stale(&world), 0);
         world.flush().await.unwrap();
         world.read(0..16).await.unwrap();
     });

@@ -19,11 +19,11 @@ fn a_disk_that_is_pulled_is_left_out_before_the_answer() {
         let view = world.rig.view_now();
         assert_eq!(view.disks[&DiskNumber(2)].membership, None);
         let row = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap();
-        let missed = row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(2)).unwrap().1.missed;
-        assert_ne!(missed, 0, "it lacks what was written without it");
+        let stale = row.copies().find(|(_, copy)| copy.place.disk == DiskNumber(2)).unwrap().1.stale_regions;
+        assert_ne!(stale, 0, "it lacks what was written without it");
         world.read(0..8).await.unwrap();
         world.flush().await.unwrap();
-        assert_eq!(world.rig.return_disk(DiskNumber(2)).await, Ok(Returned::Proven { mark: 0 }));
+        assert_eq!(world.rig.return_disk(DiskNumber(2)).await, Ok(RejoinState::Proven { mark: 0 }));
         world.write(0..8, false).await.unwrap();
         world.read(0..8).await.unwrap();
     });
@@ -122,7 +122,7 @@ fn a_stripe_is_decided_with_the_block_of_a_disk_that_is_back() {
         world.space.checkpoint().await.unwrap();
         world.rig.return_disk(away).await.unwrap();
         let copy = world.rig.view_now().record.rows[&RowNumber(0)].slabs[2];
-        assert_eq!(copy.missed, 0, "nothing of the row was written there");
+        assert_eq!(copy.stale_regions, 0, "nothing of the row was written there");
         let at = world.rig.view_now().disks[&damaged.disk].areas.data(damaged.slab).offset;
         world.rig.machine.flip(SlotId(damaged.disk.0.into()), at, 3);
         world.read(0..12).await.unwrap();
@@ -238,9 +238,9 @@ fn a_value_whose_flush_failed_is_decided_once() {
 fn misses_everything(world: &World, disk: DiskNumber) {
     let view = world.rig.view_now();
     let copies = view.record.rows.values().flat_map(|row| row.copies().collect::<Vec<_>>());
-    let here = copies.filter(|(_, copy)| copy.place.disk == disk).map(|(_, copy)| copy.missed);
+    let here = copies.filter(|(_, copy)| copy.place.disk == disk).map(|(_, copy)| copy.stale_regions);
     let here: Vec<u64> = here.collect();
-    assert!(!here.is_empty() && here.iter().all(|missed| *missed != 0), "{here:?}");
+    assert!(!here.is_empty() && here.iter().all(|stale| *stale != 0), "{here:?}");
 }
 
 /// Rule 9: a disk whose mark is older than the one in the log.
@@ -327,17 +327,17 @@ fn a_new_row_whose_disks_are_gone_gets_others() {
             for row in 0..5 {
                 world.write(row * 512..row * 512 + 4, true).await.unwrap();
             }
-            assert_eq!(missed_here(&world), 0);
+            assert_eq!(stale_here(&world), 0);
         });
     }
 }
 
 /// Stale regions on present disks.
-fn missed_here(world: &World) -> u64 {
+fn stale_here(world: &World) -> u64 {
     let view = world.rig.view_now();
     let copies =
         view.record.data_rows().flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>());
-    copies.filter(|copy| view.membership(copy.place.disk).is_some()).map(|copy| copy.missed).sum()
+    copies.filter(|copy| view.membership(copy.place.disk).is_some()).map(|copy| copy.stale_regions).sum()
 }
 
 /// A checkpoint and two rows write the mark of a disk at the same time: each has its own count.
@@ -372,12 +372,12 @@ fn a_late_message_about_an_earlier_membership_changes_nothing() {
             let put = world.space.0.log().annex_put(1, vec![1]);
             tokio::time::timeout(Duration::from_secs(60), put)
         };
-        world.space.leaving(disk, earlier).wait().await.expect("an answer");
+        world.space.disk_leaving(disk, earlier).wait().await.expect("an answer");
         write().await.expect("it does not wait for the replica").unwrap();
-        world.space.leaving(disk, of).wait().await.expect("an answer");
-        world.space.stays(disk, earlier);
+        world.space.disk_leaving(disk, of).wait().await.expect("an answer");
+        world.space.disk_stays(disk, earlier);
         assert!(write().await.is_err(), "the disk is leaving still");
-        world.space.stays(disk, of);
+        world.space.disk_stays(disk, of);
         write().await.expect("it stays").unwrap();
     });
 }

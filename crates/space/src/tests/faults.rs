@@ -87,7 +87,7 @@ fn a_flush_needs_no_disk_that_has_just_left() {
         let of = view.membership(disk).unwrap();
         world.write(0..12, false).await.unwrap();
         let error = DiskError::Gone { at: disk::Place::whole(Op::Write) };
-        let report = DiskReport { disk, of, reason: Absence::Gone, error };
+        let report = DiskReport { disk, membership: of, reason: Absence::Gone, error };
         let view = Coordinator::disk_failed(rig, rig.owner_id(), report).wait().await.unwrap();
         inner.ports.follow(&view);
         let set = FlushSet { everything: false, disks: disks.into_iter().collect() };
@@ -167,10 +167,10 @@ fn a_disk_that_stays_after_all_is_flushed() {
         let world = World::new(&simple(3)).await;
         world.write(0..4, false).await.unwrap();
         let of = world.rig.view_now().membership(DISK).unwrap();
-        world.space.leaving(DISK, of);
+        world.space.disk_leaving(DISK, of);
         let stays = async {
             world.rig.env.sleep(Duration::from_millis(20)).await;
-            world.space.stays(DISK, of);
+            world.space.disk_stays(DISK, of);
         };
         let (flushed, ()) = tokio::join!(world.flush(), stays);
         assert_eq!(flushed, Ok(()));
@@ -187,12 +187,12 @@ fn a_disk_that_is_leaving_gets_no_write() {
         let disk = view.record.rows.get(&pool_seam::RowNumber(0)).unwrap().slabs[0].place.disk;
         let (slot, of) = (SlotId(disk.0.into()), view.membership(disk).unwrap());
         let before = world.rig.machine.counts(slot);
-        world.space.leaving(disk, of);
+        world.space.disk_leaving(disk, of);
         let late = world.write(0..4, false);
         let stays = async {
             world.rig.env.sleep(Duration::from_millis(1)).await;
             let during = world.rig.machine.counts(slot);
-            world.space.stays(disk, of);
+            world.space.disk_stays(disk, of);
             during
         };
         let (late, during) = tokio::join!(late, stays);
@@ -218,9 +218,9 @@ fn a_disk_that_returns_during_a_write_gets_it() {
             world.rig.return_disk(leaves).await
         };
         let (written, returned) = tokio::join!(world.write(8..12, false), returns);
-        assert!(matches!((written, returned), (Ok(()), Ok(pool_seam::Returned::Proven { .. }))));
-        let missed = |row: &pool_seam::Row| row.slabs[1].missed;
-        assert_eq!(missed(&world.rig.view_now().record.rows[&pool_seam::RowNumber(0)]), 0);
+        assert!(matches!((written, returned), (Ok(()), Ok(pool_seam::RejoinState::Proven { .. }))));
+        let stale = |row: &pool_seam::Row| row.slabs[1].stale_regions;
+        assert_eq!(stale(&world.rig.view_now().record.rows[&pool_seam::RowNumber(0)]), 0);
         world.rig.remove_disk(stays).await.unwrap();
         world.read(0..16).await.unwrap();
     });

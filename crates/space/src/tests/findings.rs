@@ -2,8 +2,10 @@
 //! all copies reports its progress.
 
 use disk::Image;
-use pool_seam::layout::Spot;
-use pool_seam::{Coordinator, Finding, Found, GROUP, LossRecord, OwnerOp, Request, RowNumber, ScrubRecord};
+use pool_seam::layout::ColumnPosition;
+use pool_seam::{
+    Coordinator, DamageKind, Finding, GROUP, LossRecord, OwnerOp, Request, RowNumber, ScrubRecord,
+};
 
 use super::*;
 use crate::rig::SPACE;
@@ -31,10 +33,10 @@ fn flip(world: &World, of: usize, unit: u64) {
 }
 
 /// The findings in row 0 since the last call: the kind, the index of the disk's slab, and the unit of the space.
-fn told(world: &World, since: &mut usize) -> Vec<(Found, usize, u64)> {
+fn told(world: &World, since: &mut usize) -> Vec<(DamageKind, usize, u64)> {
     let view = world.rig.view_now();
     let found = world.rig.found();
-    let news = found[*since..].iter().map(|Finding { found, disk, space, address }| {
+    let news = found[*since..].iter().map(|Finding { kind: found, disk, space, address }| {
         assert_eq!(*space, SPACE);
         let slabs = &view.record.rows[&ROW].slabs;
         (*found, slabs.iter().position(|copy| copy.place.disk == *disk).unwrap(), address / UNIT)
@@ -67,7 +69,10 @@ fn damage_of_a_copy_is_told_once() {
             } else {
                 assert_eq!(scrub(&world, ROW).await.progress.healed, 2);
             }
-            assert_eq!(told(&world, &mut seen), [(Found::Healed, bad, 5), (Found::Unreadable, bad, 9)]);
+            assert_eq!(
+                told(&world, &mut seen),
+                [(DamageKind::Healed, bad, 5), (DamageKind::Unreadable, bad, 9)]
+            );
             assert_eq!(scrub(&world, ROW).await.progress.healed, 0);
             world.read(0..20).await.unwrap();
             assert_eq!(told(&world, &mut seen), []);
@@ -88,20 +93,20 @@ fn damage_of_columns_is_told_with_their_addresses() {
             let layout = crate::view::layout(&world.rig.view_now());
             let unit_of = |slab: usize, stripe: u64| {
                 let column = if slab < 3 { slab as u8 } else { 0 };
-                layout.address(Spot { row: ROW, column, offset: stripe * UNIT }) / UNIT
+                layout.address(ColumnPosition { row: ROW, column, offset: stripe * UNIT }) / UNIT
             };
             (0..slabs).for_each(|slab| flip(&world, slab, slab as u64));
             let report = scrub(&world, ROW).await;
             assert_eq!((report.progress.healed, report.progress.lost), (slabs as u64, 0));
             let mut healed = told(&world, &mut seen);
             healed.sort_unstable();
-            let expected = (0..slabs).map(|slab| (Found::Healed, slab, unit_of(slab, slab as u64)));
+            let expected = (0..slabs).map(|slab| (DamageKind::Healed, slab, unit_of(slab, slab as u64)));
             assert_eq!(healed, expected.collect::<Vec<_>>());
             // Damages more units of a stripe than its parities can reconstruct.
             (0..=usize::from(parity)).for_each(|slab| flip(&world, slab, 7));
             let unit = unit_of(0, 7);
             assert!(matches!(world.read(unit..unit + 1).await, Err(SpaceError::Corrupt { .. })));
-            assert_eq!(told(&world, &mut seen), [(Found::Lost, 0, unit)]);
+            assert_eq!(told(&world, &mut seen), [(DamageKind::Lost, 0, unit)]);
             assert_eq!(scrub(&world, ROW).await.progress.lost, u64::from(parity) + 1);
             let addresses = (0..=usize::from(parity)).map(|slab| unit_of(slab, 7) * UNIT);
             assert_eq!(loss(&world).at, addresses.collect());
@@ -123,7 +128,7 @@ fn lost_units_are_recorded_until_a_reading_finds_them() {
         let mut seen = 0;
         assert!(matches!(world.read(5..6).await, Err(SpaceError::Corrupt { .. })));
         let lowest = (0..2).min_by_key(|of| slab(&world, *of).slot.0).unwrap();
-        assert_eq!(told(&world, &mut seen), [(Found::Lost, lowest, 5)], "once, for the lowest disk");
+        assert_eq!(told(&world, &mut seen), [(DamageKind::Lost, lowest, 5)], "once, for the lowest disk");
         world.rig.env.sleep(Duration::from_secs(1)).await;
         assert_eq!(loss(&world), LossRecord::default().with(&[5 * UNIT].into()));
         let world = world.reopened().await;
@@ -171,11 +176,11 @@ fn blocks_that_are_not_right_are_written_anew() {
                     let (mut seen, first) = (0, if setup.columns == 1 { 0 } else { 4 });
                     if !is_warm {
                         world.read(0..40).await.unwrap();
-                        assert_eq!(told(&world, &mut seen), [(Found::BadTable, 1, first)], "{what}");
+                        assert_eq!(told(&world, &mut seen), [(DamageKind::BadTable, 1, first)], "{what}");
                     }
                     let report = scrub(&world, ROW).await;
                     assert_eq!((report.progress.healed, report.progress.lost), (1, 0), "{what}");
-                    let expected = if is_warm { &[(Found::BadTable, 1, first)][..] } else { &[] };
+                    let expected = if is_warm { &[(DamageKind::BadTable, 1, first)][..] } else { &[] };
                     assert_eq!(told(&world, &mut seen), expected, "{what}");
                     assert_eq!(scrub(&world, ROW).await.progress.healed, 0, "{what}");
                     // All blocks that the next opening reads are right.
@@ -206,7 +211,7 @@ fn a_block_that_an_opening_finds_damaged_is_mended() {
         let at = slab(&world, 0);
         world.rig.machine.flip(at.slot, at.blocks + 1000, 1);
         world.read(64..65).await.unwrap();
-        assert_eq!(told(&world, &mut 0), [(Found::BadTable, 0, 0)]);
+        assert_eq!(told(&world, &mut 0), [(DamageKind::BadTable, 0, 0)]);
     });
 }
 
@@ -221,7 +226,7 @@ fn what_a_crash_left_and_no_table_knows_is_told() {
         let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         (0..2).for_each(|slab| flip(&world, slab, 3));
         world.space.resolve().await.unwrap();
-        assert_eq!(told(&world, &mut 0), [(Found::Unsettled, 0, 3)]);
+        assert_eq!(told(&world, &mut 0), [(DamageKind::Unsettled, 0, 3)]);
     });
 }
 
@@ -319,7 +324,7 @@ fn crashes_alone_are_nothing_to_tell_of() {
                 }
                 scrub(&after, ROW).await;
                 let found = after.rig.found();
-                let is_damage = |finding: &&Finding| finding.found != Found::Unsettled;
+                let is_damage = |finding: &&Finding| finding.kind != DamageKind::Unsettled;
                 assert_eq!(found.iter().find(is_damage), None, "seed {seed} round {round}");
             }
         });
@@ -335,7 +340,7 @@ fn a_reading_records_how_far_it_is() {
         world.space.allocate_all().await.unwrap();
         world.write(0..20, true).await.unwrap();
         world.space.checkpoint().await.unwrap();
-        let began = ScrubRecord { began: 7, asked: true, healed: 5, lost: 1, ..ScrubRecord::default() };
+        let began = ScrubRecord { began: 7, by_command: true, healed: 5, lost: 1, ..ScrubRecord::default() };
         {
             // As the coordinator does.
             let ownership = world.rig.view_now().record.ownership;
@@ -360,8 +365,8 @@ fn a_reading_records_how_far_it_is() {
         };
         let (report, ()) = tokio::join!(scrub(&world, ROW), stops);
         let next = world.rig.view_now().record.scrub.next;
-        assert!(report.progress.of == size && report.progress.bytes < size);
-        assert!(!report.left.is_empty() && next >= RowNumber(64) && next < RowNumber(140));
+        assert!(report.progress.total == size && report.progress.bytes < size);
+        assert!(!report.not_moved.is_empty() && next >= RowNumber(64) && next < RowNumber(140));
         assert!(requests() - before <= 4, "{}", requests() - before);
         assert_eq!(
             world.rig.view_now().record.scrub,
@@ -370,7 +375,7 @@ fn a_reading_records_how_far_it_is() {
         );
         let report = scrub(&world, next).await;
         let left = size - u64::from(next.0) * (size / 140);
-        assert_eq!((report.progress.bytes, report.progress.of, report.left), (left, left, vec![]));
+        assert_eq!((report.progress.bytes, report.progress.total, report.not_moved), (left, left, vec![]));
         let end = ScrubRecord { next: RowNumber(140), healed: 6, lost: 2, ..began };
         assert_eq!(world.rig.view_now().record.scrub, end);
         assert_eq!(loss(&world).at, [4 * UNIT].into());
@@ -388,10 +393,10 @@ fn jobs_report_bytes() {
         world.write(0..1024, true).await.unwrap();
         world.rig.return_disk(DiskNumber(2)).await.unwrap();
         let resync = world.space.run(JobId(2), JobOrder::Resync(DiskNumber(2))).wait().await.unwrap();
-        assert_eq!((resync.progress.bytes, resync.progress.of), (2 * GROUP, 2 * GROUP));
+        assert_eq!((resync.progress.bytes, resync.progress.total), (2 * GROUP, 2 * GROUP));
         let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         let resolve = world.space.run(JobId(3), JobOrder::Resolve).wait().await.unwrap();
-        assert!(resolve.progress.of > 0 && resolve.progress.bytes == resolve.progress.of);
+        assert!(resolve.progress.total > 0 && resolve.progress.bytes == resolve.progress.total);
         assert!(!world.space.is_in_doubt());
     });
 }

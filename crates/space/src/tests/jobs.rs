@@ -11,17 +11,17 @@ const UNITS: u64 = 40;
 async fn resync(world: &World, disk: u16) {
     let report =
         world.space.run(JobId(u64::from(disk) + 1), JobOrder::Resync(DiskNumber(disk))).wait().await.unwrap();
-    assert_eq!(report.left, [], "everything is there");
+    assert_eq!(report.not_moved, [], "everything is there");
 }
 
 /// Stale regions on present disks, without those of the log.
-fn missed(world: &World) -> u64 {
+fn stale_regions(world: &World) -> u64 {
     let view = world.rig.view_now();
     let copies = view.record.rows.iter().filter(|(row, _)| **row != RowNumber::LOG);
     copies
         .flat_map(|(_, row)| row.copies().map(|(_, copy)| *copy).collect::<Vec<_>>())
         .filter(|copy| view.membership(copy.place.disk).is_some())
-        .map(|copy| u64::from(copy.missed.count_ones()))
+        .map(|copy| u64::from(copy.stale_regions.count_ones()))
         .sum()
 }
 
@@ -40,11 +40,11 @@ fn a_disk_that_returns_gets_what_it_has_missed() {
             let before = world.rig.machine.counts(SlotId(2));
             assert!(matches!(
                 world.rig.return_disk(DiskNumber(2)).await,
-                Ok(Returned::Proven { .. } | Returned::Behind)
+                Ok(RejoinState::Proven { .. } | RejoinState::RolledBack)
             ));
-            assert_ne!(missed(&world), 0);
+            assert_ne!(stale_regions(&world), 0);
             resync(&world, 2).await;
-            assert_eq!(missed(&world), 0);
+            assert_eq!(stale_regions(&world), 0);
             let after = world.rig.machine.counts(SlotId(2));
             assert!(after.written_bytes - before.written_bytes < 1 << 20, "what is the same is not written");
             copies_agree(&world).await;
@@ -129,7 +129,7 @@ fn a_disk_set_back_to_before_its_resync_is_seen() {
         resync(&world, 3).await;
         let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
         let world = world.crashed(PowerCut::LoseAll, set_back).await;
-        assert_ne!(missed(&world), 0, "its copies miss everything");
+        assert_ne!(stale_regions(&world), 0, "its copies miss everything");
         for row in 0..4 {
             world.read(row * 512..row * 512 + 8).await.unwrap();
         }
@@ -149,14 +149,14 @@ fn a_slab_moves_under_load() {
             let order = JobOrder::Fill(vec![(RowNumber(0), 0, None)]);
             let moves = async {
                 let report = world.space.run(JobId(7), order).wait().await.unwrap();
-                assert_eq!(report.left, []);
+                assert_eq!(report.not_moved, []);
             };
             let users = (0..4).map(|_| user(&world, 30, anywhere));
             tokio::join!(moves, join_all(users));
             let view = world.rig.view_now();
             let row = view.record.rows.get(&RowNumber(0)).unwrap();
             assert!(row.slabs[0] != before && row.moving().is_none());
-            assert_eq!(missed(&world), 0);
+            assert_eq!(stale_regions(&world), 0);
             copies_agree(&world).await;
             world.flush().await.unwrap();
             let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
@@ -189,7 +189,7 @@ fn a_lost_column_is_made_from_the_others() {
                 world.rig.return_disk(copy.place.disk).await.unwrap();
                 resync(&world, copy.place.disk.0).await;
             }
-            assert_eq!(missed(&world), 0);
+            assert_eq!(stale_regions(&world), 0);
             for copy in slabs.iter().rev().take(parity.into()) {
                 world.rig.remove_disk(copy.place.disk).await.unwrap();
             }
@@ -289,7 +289,7 @@ fn a_replica_of_the_log_is_replaced() {
         world.rig.env.sleep(Duration::from_secs(5)).await;
         let log = world.rig.view_now().log_row().unwrap().clone();
         assert!(
-            log.slabs.iter().all(|copy| copy.missed == 0 && copy.place.disk != DiskNumber(0)),
+            log.slabs.iter().all(|copy| copy.stale_regions == 0 && copy.place.disk != DiskNumber(0)),
             "{:?}",
             log.slabs
         );
@@ -332,7 +332,7 @@ fn a_disk_that_leaves_without_a_word_is_accounted_for() {
             world.flush().await.unwrap();
             let record = &world.rig.view_now().record;
             assert!(record.unaccounted.is_empty(), "{:?}", record.unaccounted);
-            assert_eq!(missed(&world), 0);
+            assert_eq!(stale_regions(&world), 0);
             copies_agree(&world).await;
             world.read(0..UNITS).await.unwrap();
         });
@@ -383,7 +383,7 @@ fn a_disk_that_was_lost_with_the_owner_is_accounted_for() {
             after.settle(0..UNITS, &format!("{disk:?} lost")).await;
             after.rig.return_disk(disk).await.unwrap();
             resync(&after, disk.0).await;
-            assert_eq!(missed(&after), 0);
+            assert_eq!(stale_regions(&after), 0);
             copies_agree(&after).await;
         });
     }
@@ -410,7 +410,7 @@ fn a_replica_of_the_log_moves_under_load() {
             let image = || world.rig.machine.image(slot).to_vec(data, 2 << 20);
             let moves = async {
                 let report = world.space.run(JobId(7), order).wait().await.unwrap();
-                assert_eq!((report.left, report.progress.bytes), (vec![], report.progress.of));
+                assert_eq!((report.not_moved, report.progress.bytes), (vec![], report.progress.total));
             };
             let given_up = async {
                 while world.rig.view_now().log_row().unwrap().slabs[0].place == old {
@@ -425,7 +425,7 @@ fn a_replica_of_the_log_moves_under_load() {
             let log = world.rig.view_now().log_row().unwrap().clone();
             assert!(log.moving().is_none() && log.slabs[0].place.disk != old.disk);
             assert_eq!(log.slabs[1..], before.slabs[1..]);
-            assert!(log.slabs.iter().all(|copy| copy.missed == 0));
+            assert!(log.slabs.iter().all(|copy| copy.stale_regions == 0));
             for block in 0..(2 << 20) / UNIT {
                 world.rig.machine.flip(slot, data + block * UNIT + 8, 1);
             }
@@ -454,7 +454,7 @@ fn crashes_while_a_replica_of_the_log_moves() {
             let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
             let users = join_all((0..4).map(|_| user(&world, 30, anywhere)));
             let (report, _) = tokio::join!(world.space.run(JobId(7), order).wait(), users);
-            assert_eq!(report.unwrap().left, []);
+            assert_eq!(report.unwrap().not_moved, []);
             let moments = world.rig.moments();
             for round in 0..16_usize {
                 let random = world.rig.env.random_u64();
@@ -468,7 +468,7 @@ fn crashes_while_a_replica_of_the_log_moves() {
                 after.rig.env.sleep(Duration::from_secs(5)).await;
                 let log = after.rig.view_now().log_row().unwrap().clone();
                 assert!(log.moving().is_none(), "seed {seed} round {round}");
-                assert!(log.slabs.iter().all(|copy| copy.missed == 0), "seed {seed} round {round}");
+                assert!(log.slabs.iter().all(|copy| copy.stale_regions == 0), "seed {seed} round {round}");
             }
         });
     }
@@ -482,7 +482,7 @@ fn a_replica_of_the_log_without_another_place_stays() {
         let order = JobOrder::Fill(vec![(RowNumber::LOG, 0, None)]);
         let report = world.space.run(JobId(7), order).wait().await.unwrap();
         assert!(
-            matches!(&report.left[..], [(RowNumber::LOG, 0, pool_seam::Stays::NoPlace(_))]),
+            matches!(&report.not_moved[..], [(RowNumber::LOG, 0, pool_seam::NotMoved::NoPlace(_))]),
             "{report:?}"
         );
         world.write(0..8, true).await.unwrap();
@@ -507,11 +507,11 @@ fn a_move_of_the_log_is_called_off_with_its_disk() {
             }
         };
         let (report, _) = tokio::join!(world.space.run(JobId(7), order()).wait(), leaves);
-        assert_eq!(report.unwrap().left, [(RowNumber::LOG, 0, pool_seam::Stays::Unfinished)]);
+        assert_eq!(report.unwrap().not_moved, [(RowNumber::LOG, 0, pool_seam::NotMoved::Unfinished)]);
         let log = world.rig.view_now().log_row().unwrap().clone();
         assert!(log.moving().is_none() && log.slabs == before);
         let report = world.space.run(JobId(8), order()).wait().await.unwrap();
-        assert_eq!(report.left, []);
+        assert_eq!(report.not_moved, []);
         world.write(0..8, true).await.unwrap();
         world.read(0..UNITS).await.unwrap();
     });
@@ -527,7 +527,7 @@ fn a_row_that_was_never_made_ready_holds_nothing() {
         world.space.0.commit(vec![pool_seam::OwnerOp::Allocate { row: RowNumber(2) }]).await.unwrap();
         let world = world.crashed(PowerCut::LoseAll, |_| {}).await;
         let report = world.space.run(JobId(1), JobOrder::Scrub(RowNumber(0))).wait().await.unwrap();
-        assert_eq!((report.progress.healed, report.progress.lost, report.left.len()), (0, 0, 0));
+        assert_eq!((report.progress.healed, report.progress.lost, report.not_moved.len()), (0, 0, 0));
         let shrunk = world.space.resize(16 << 20, 4 << 20, false).wait();
         let shrunk = tokio::time::timeout(Duration::from_secs(60), shrunk).await;
         shrunk.expect("nothing keeps the row").unwrap();

@@ -1,7 +1,7 @@
 //! Rule 21: the newest bytes are also read from a copy whose region is stale. When a disk is removed, a whole region
 //! becomes stale even if few or none of its units have changed.
 
-use pool_seam::{Found, LossRecord, RowNumber};
+use pool_seam::{DamageKind, LossRecord, RowNumber};
 
 use super::failures::copies_agree;
 use super::*;
@@ -51,8 +51,8 @@ async fn scrub(world: &World) -> pool_seam::JobReport {
     world.space.run(JobId(8), JobOrder::Scrub(ROW)).wait().await.unwrap()
 }
 
-fn missed(world: &World) -> bool {
-    world.rig.view_now().record.rows[&ROW].slabs.iter().any(|copy| copy.missed != 0)
+fn has_stale_regions(world: &World) -> bool {
+    world.rig.view_now().record.rows[&ROW].slabs.iter().any(|copy| copy.stale_regions != 0)
 }
 
 fn loss(world: &World) -> LossRecord {
@@ -89,16 +89,16 @@ fn a_disk_that_returns_has_what_is_damaged_elsewhere() {
                         assert_ne!(loss(&world), LossRecord::default());
                     }
                     world.rig.return_disk(disk).await.unwrap();
-                    assert!(missed(&world), "{what}");
+                    assert!(has_stale_regions(&world), "{what}");
                     match first {
                         First::Read => assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}"),
                         First::Scrub => assert_eq!(scrub(&world).await.progress.lost, 0, "{what}"),
                         First::Resync | First::ReadWhileAway => {}
                     }
-                    assert_eq!(resync(&world, disk).await.left, [], "{what}");
-                    assert!(!missed(&world), "{what}");
+                    assert_eq!(resync(&world, disk).await.not_moved, [], "{what}");
+                    assert!(!has_stale_regions(&world), "{what}");
                     assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
-                    let lost = world.rig.found().iter().any(|finding| finding.found == Found::Lost);
+                    let lost = world.rig.found().iter().any(|finding| finding.kind == DamageKind::Lost);
                     assert_eq!(lost, first == First::ReadWhileAway, "{what}");
                     world.rig.env.sleep(Duration::from_secs(1)).await;
                     assert_eq!(loss(&world), LossRecord::default(), "{what}");
@@ -135,12 +135,12 @@ fn a_unit_that_is_declared_lost_is_restored_by_a_disk_that_returns() {
                 assert!(matches!(world.read(0..UNITS).await, Err(SpaceError::Corrupt { .. })), "{what}");
                 world.space.checkpoint().await.unwrap();
                 world.rig.return_disk(disk).await.unwrap();
-                assert!(missed(&world), "{what}");
+                assert!(has_stale_regions(&world), "{what}");
                 if is_scrub {
                     assert_eq!(scrub(&world).await.progress.lost, 0, "{what}");
                     assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
                 }
-                assert_eq!(resync(&world, disk).await.left, [], "{what}");
+                assert_eq!(resync(&world, disk).await.not_moved, [], "{what}");
                 assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
                 assert_eq!(loss(&world), LossRecord::default(), "{what}");
                 copies_agree(&world).await;
@@ -171,7 +171,7 @@ fn a_column_is_restored_beside_lost_ones() {
             scrub(&world).await;
             assert!(matches!(world.read(2..3).await, Err(SpaceError::Corrupt { .. })));
             world.rig.return_disk(disk).await.unwrap();
-            assert_eq!(resync(&world, disk).await.left, []);
+            assert_eq!(resync(&world, disk).await.not_moved, []);
             for unit in 0..UNITS {
                 let read = world.read(unit..unit + 1).await;
                 assert_eq!(read.is_err(), unit == 6 || unit == 10, "unit {unit} {is_crash}: {read:?}");
@@ -228,12 +228,12 @@ fn old_data_does_not_come_back() {
                     assert!(lost > 0, "{what}");
                 };
                 reads(&world, &what).await;
-                assert_ne!(resync(&world, disk).await.left, [], "{what}");
+                assert_ne!(resync(&world, disk).await.not_moved, [], "{what}");
                 reads(&world, &what).await;
                 assert_ne!(scrub(&world).await.progress.lost, 0, "{what}");
                 reads(&world, &what).await;
                 assert_ne!(loss(&world), LossRecord::default(), "{what}");
-                assert!(world.rig.found().iter().any(|finding| finding.found == Found::Lost), "{what}");
+                assert!(world.rig.found().iter().any(|finding| finding.kind == DamageKind::Lost), "{what}");
             });
         }
     }
@@ -284,8 +284,8 @@ fn a_column_is_restored_without_its_checksum() {
                         First::Scrub => assert_eq!(scrub(&world).await.progress.lost, 0, "{what}"),
                         First::Resync | First::ReadWhileAway => {}
                     }
-                    assert_eq!(resync(&world, disk).await.left, [], "{what}");
-                    assert!(!missed(&world), "{what}");
+                    assert_eq!(resync(&world, disk).await.not_moved, [], "{what}");
+                    assert!(!has_stale_regions(&world), "{what}");
                     assert_eq!(world.read(0..UNITS).await, Ok(()), "{what}");
                     for unit in units_of_stripe(&setup) {
                         world.write(unit..unit + 1, true).await.unwrap();

@@ -137,7 +137,7 @@ fn a_move_that_cannot_end_does_not_keep_a_full_log_from_a_checkpoint() {
         };
         let (report, ()) =
             tokio::time::timeout(20 * MINUTE, async { tokio::join!(moved, beside) }).await.unwrap();
-        assert_eq!(report.unwrap().left, vec![]);
+        assert_eq!(report.unwrap().not_moved, vec![]);
         world.read(0..GROUP_UNITS + 8).await.unwrap();
     });
 }
@@ -152,7 +152,7 @@ fn damaged_blocks_of_a_busy_group_do_not_keep_a_full_log_from_a_checkpoint() {
         let inner = &world.space.0;
         let lock = lock(&world, 0..GROUP_UNITS as usize).await;
         let members = route(&world.rig.view_now(), GROUP).expect("a row").members;
-        inner.found_block(GROUP, &members[0], false);
+        inner.report_bad_block(GROUP, &members[0], false);
         world.rig.env.sleep(SECOND).await;
         fill_log(&world, GROUP_UNITS).await;
         assert_eq!(inner.findings.blocks_of(GROUP), 1);

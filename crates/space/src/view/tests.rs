@@ -9,8 +9,12 @@ use super::*;
 
 const SLAB: u64 = 4 << 20;
 
-fn copy(disk: u16, slab: u32, missed: u64) -> SlabCopy {
-    SlabCopy { place: SlabPlace { disk: DiskNumber(disk), slab }, generation: 10 + u32::from(disk), missed }
+fn copy(disk: u16, slab: u32, stale_regions: u64) -> SlabCopy {
+    SlabCopy {
+        place: SlabPlace { disk: DiskNumber(disk), slab },
+        generation: 10 + u32::from(disk),
+        stale_regions,
+    }
 }
 
 /// A view of a space of two columns on disks 0 to 5, of which disk 3 is absent.
@@ -93,11 +97,11 @@ fn rows_of_the_former_shape_keep_it() {
     let mut row = Row::new(5, [copy(0, 0, 0), copy(2, 0, 0)]);
     row.shape = pool_seam::Shape::Former;
     let view = view(1, Resiliency::Parity { parity: 1 }, vec![(0, row)]);
-    let (key, _) = group_of(&view, Spot { row: RowNumber(0), column: 1, offset: 0 });
+    let (key, _) = group_of(&view, ColumnPosition { row: RowNumber(0), column: 1, offset: 0 });
     assert_eq!(key.set, 1, "simple columns have a set each");
     assert_eq!(route(&view, key).expect("a row").members[0].disk, DiskNumber(2));
     assert_eq!(
-        group_of(&view, Spot { row: RowNumber(7), column: 1, offset: 0 }).0.set,
+        group_of(&view, ColumnPosition { row: RowNumber(7), column: 1, offset: 0 }).0.set,
         0,
         "a row to allocate"
     );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use disk::DiskInfo;
 use disk::qualify::Qualification;
-use pool::events::Found;
+use pool::events::DamageKind;
 use pool::health::{self, CanLose, Health, Limit, Troubled};
 use pool::{
     DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State,
@@ -279,15 +279,15 @@ pub(super) fn qualified(found: &Qualification) -> Qualified {
 /// The damage that was found.
 fn findings(open: &OpenPool) -> Vec<Finding> {
     let word = |found| match found {
-        Found::Healed => "was damaged, and was repaired from another copy",
-        Found::Unreadable => "could not be read, and was repaired from another copy",
-        Found::BadTable => "had a damaged or stale checksum block, which was replaced",
-        Found::Metadata => "was a damaged label or damaged metadata, and was written again",
-        Found::Lost => "is lost: no copy is valid",
-        Found::Unsettled => "had different values on the copies after a crash, and one was chosen",
+        DamageKind::Healed => "was damaged, and was repaired from another copy",
+        DamageKind::Unreadable => "could not be read, and was repaired from another copy",
+        DamageKind::BadTable => "had a damaged or stale checksum block, which was replaced",
+        DamageKind::Metadata => "was a damaged label or damaged metadata, and was written again",
+        DamageKind::Lost => "is lost: no copy is valid",
+        DamageKind::Unsettled => "had different values on the copies after a crash, and one was chosen",
     };
     let counts = open.pool.events().counts();
-    let finding = |((found, disk), units): ((Found, DiskNumber), u64)| Finding {
+    let finding = |((found, disk), units): ((DamageKind, DiskNumber), u64)| Finding {
         disk: disk.0,
         found: word(found).to_owned(),
         units,

@@ -14,9 +14,9 @@ use std::time::Duration;
 use env::Env;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use pool::events::Found;
+use pool::events::DamageKind;
 use pool::jobs::pacer::Pacing;
-use pool::jobs::{Job, JobId, JobState, Kind, NoJob, Stays, Subject, Why};
+use pool::jobs::{Job, JobId, JobState, Kind, NoJob, NotMoved, Subject, Why};
 use pool::{DiskNumber, Pool, Presence, ScrubRecord, SpaceId, State};
 use pool_local::LocalPool;
 use tokio::sync::Notify;
@@ -181,7 +181,7 @@ impl Mender {
 
     async fn resolve(self: Arc<Mender>, job: ToldJob) {
         let name = self.name();
-        let differed = || self.pool.events().count(Found::Unsettled);
+        let differed = || self.pool.events().count(DamageKind::Unsettled);
         let before = differed();
         loop {
             let change = self.change();
@@ -272,12 +272,12 @@ impl Mender {
                     self.look.notify_one();
                     return;
                 }
-                Ok(None | Some(Stays::Shape | Stays::Unfinished)) if passes < PASSES => {
+                Ok(None | Some(NotMoved::Shape | NotMoved::Unfinished)) if passes < PASSES => {
                     passes += 1;
                     self.env.sleep(SOON).await;
                     continue;
                 }
-                Ok(Some(Stays::NoPlace(none))) => Why::Failed(none.to_string()),
+                Ok(Some(NotMoved::NoPlace(none))) => Why::Failed(none.to_string()),
                 Ok(why) => match (self.pool.read(absent), why) {
                     (away, _) if !away.is_empty() => Why::Away(away),
                     (_, Some(why)) => Why::Failed(why.to_string()),
@@ -300,7 +300,7 @@ impl Mender {
         let spaces: Vec<(SpaceId, ScrubRecord)> =
             self.pool.read(|s| s.spaces.iter().map(|(space, record)| (*space, record.scrub)).collect());
         for (space, record) in spaces {
-            let is_asked = record.began != 0 && record.asked;
+            let is_asked = record.began != 0 && record.by_command;
             let is_due = record.began != 0 || (record.since != 0 && now >= record.since + every);
             let kind = if is_asked { Kind::Repair } else { Kind::Scrub };
             let subject = Subject::Space(space);
@@ -475,7 +475,7 @@ fn behind(state: &State, reshaping: &BTreeSet<SpaceId>) -> Vec<DiskNumber> {
     let spaces = state.spaces.iter().filter(|(space, _)| !reshaping.contains(space));
     let copies = spaces.flat_map(|(_, record)| {
         let copies = record.data_rows().flat_map(|(_, row)| row.slabs.iter());
-        copies.filter(|copy| record.missed(copy) != 0)
+        copies.filter(|copy| record.stale_regions(copy) != 0)
     });
     let behind: BTreeSet<DiskNumber> = copies.map(|copy| copy.place.disk).collect();
     behind.into_iter().filter(|d| state.is_present(*d)).collect()
@@ -496,12 +496,12 @@ fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> 
     let spaces = state.spaces.iter().filter(|(space, _)| !reshaping.contains(space));
     let rows = spaces.flat_map(|(_, record)| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {
-        let missed = |copy: &pool::SlabCopy| record.missed(copy);
+        let stale = |copy: &pool::SlabCopy| record.stale_regions(copy);
         for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
-            for mine in column.iter().filter(|c| c.place.disk == disk && missed(c) != 0) {
+            for mine in column.iter().filter(|c| c.place.disk == disk && stale(c) != 0) {
                 behind = true;
                 let has =
-                    |c: &&pool::SlabCopy| !missed(c) & missed(mine) != 0 && !state.is_present(c.place.disk);
+                    |c: &&pool::SlabCopy| !stale(c) & stale(mine) != 0 && !state.is_present(c.place.disk);
                 away.extend(column.iter().filter(has).map(|c| c.place.disk));
             }
         }

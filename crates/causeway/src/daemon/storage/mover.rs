@@ -16,7 +16,7 @@ use env::Env;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use pool::jobs::{Job, Kind, Stays, Subject, Why};
+use pool::jobs::{Job, Kind, NotMoved, Subject, Why};
 use pool::{Absence, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
@@ -216,8 +216,8 @@ impl Mover {
                 }
                 Ok(done) => {
                     passes = if done.moved > 0 { 1 } else { passes + 1 };
-                    let why = done.why.unwrap_or(Stays::Unfinished);
-                    let goes_on = (done.moved > 0 || why == Stays::Unfinished) && passes <= PASSES;
+                    let why = done.why.unwrap_or(NotMoved::Unfinished);
+                    let goes_on = (done.moved > 0 || why == NotMoved::Unfinished) && passes <= PASSES;
                     (why.to_string(), goes_on.then(|| SOON * passes))
                 }
                 Err(error) => (error.to_string(), None),
@@ -317,7 +317,7 @@ impl Wants {
 /// Whether a disk is absent, other than by command.
 fn is_lost(s: &State, disk: DiskNumber) -> bool {
     let presence = s.disks.get(&disk).map(|d| d.presence);
-    matches!(presence, Some(Presence::Absent(why)) if why != Absence::Asked)
+    matches!(presence, Some(Presence::Absent(why)) if why != Absence::ByCommand)
 }
 
 /// Whether slabs are on other media than allowed, or the disks are so unevenly full that an earlier rebalance
@@ -377,7 +377,7 @@ mod tests {
         assert!(Wants::of(&s).empty.is_empty());
         // A disk that is to be removed is emptied at once, whether present or absent; a lost disk after the delay; a
         // disk that a command took offline is not emptied.
-        for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::Asked, 0)] {
+        for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::ByCommand, 0)] {
             s.apply(&Op::DiskAbsent { disk: DiskNumber(1), reason: why }).expect("it may");
             assert_eq!(Wants::of(&s).lost.len(), lost, "{why:?}");
         }

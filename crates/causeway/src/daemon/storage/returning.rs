@@ -117,7 +117,7 @@ impl Pools {
                 open.pool.read(|s| {
                     for (number, record) in s.disks.iter() {
                         if let Presence::Absent(why) = record.presence
-                            && why != Absence::Asked
+                            && why != Absence::ByCommand
                         {
                             absent.insert((s.pool, *number), (Arc::clone(&open), why));
                         }

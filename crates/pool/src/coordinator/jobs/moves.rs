@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
-use pool_seam::{JobOrder, SeamError, SlabPlace, Stays};
+use pool_seam::{JobOrder, NotMoved, SeamError, SlabPlace};
 
 use super::at_once;
 use crate::jobs::{Evacuated, Job};
@@ -38,7 +38,7 @@ impl Pool {
         let work = &self.read(|s| Work::of(s, from));
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
-                return (row, Ok(Err(Stays::Unfinished)));
+                return (row, Ok(Err(NotMoved::Unfinished)));
             }
             (row, self.move_off(from, space, row, work, job).await)
         });
@@ -60,7 +60,7 @@ impl Pool {
         if result.left == 0 {
             result.why = None;
         } else {
-            result.why.get_or_insert(Stays::Unfinished);
+            result.why.get_or_insert(NotMoved::Unfinished);
         }
         Ok(result)
     }
@@ -94,8 +94,8 @@ impl Pool {
         row: RowNumber,
         work: &Work,
         job: &Job,
-    ) -> Result<Result<usize, Stays>, SeamError> {
-        let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(Stays::Unfinished)) };
+    ) -> Result<Result<usize, NotMoved>, SeamError> {
+        let Some(_mine) = self.orders().moving(space, row) else { return Ok(Err(NotMoved::Unfinished)) };
         let mut left = None;
         // In the second attempt the owner requests any disk, because the chosen disk may have no room any more.
         for work in [Some(work), None] {
@@ -105,14 +105,14 @@ impl Pool {
                 Err(why) => return Ok(Err(why)),
             };
             left = self.fill(space, fills, job).await?;
-            if !matches!(left, Some(Stays::NoPlace(_))) {
+            if !matches!(left, Some(NotMoved::NoPlace(_))) {
                 break;
             }
         }
         let still = self.read(|s| s.row_copies_on(space, row, from));
         match left {
             Some(why) if still > 0 => Ok(Err(why)),
-            None if still > 0 => Ok(Err(Stays::Unfinished)),
+            None if still > 0 => Ok(Err(NotMoved::Unfinished)),
             _ => Ok(Ok(1)),
         }
     }
@@ -124,17 +124,17 @@ impl Pool {
         space: SpaceId,
         fills: Vec<Fill>,
         job: &Job,
-    ) -> Result<Option<Stays>, SeamError> {
+    ) -> Result<Option<NotMoved>, SeamError> {
         let (region_bytes, regions) = self.regions();
         let bytes = fills.iter().map(|(row, ..)| self.bytes_of(*row)).max().unwrap_or(0);
         let most = REGIONS_AT_ONCE.min(regions);
         let report = self.order(job, space, JobOrder::Fill(fills), region_bytes, most).await?;
-        if report.left.is_empty() {
+        if report.not_moved.is_empty() {
             // Unwritten bytes count as done, too.
             job.did(bytes.saturating_sub(report.progress.bytes));
         }
-        let mut left: Vec<Stays> = report.left.into_iter().map(|(_, _, why)| why).collect();
-        let no_place = left.iter().position(|why| matches!(why, Stays::NoPlace(_)));
+        let mut left: Vec<NotMoved> = report.not_moved.into_iter().map(|(_, _, why)| why).collect();
+        let no_place = left.iter().position(|why| matches!(why, NotMoved::NoPlace(_)));
         Ok((!left.is_empty()).then(|| left.swap_remove(no_place.unwrap_or(0))))
     }
 
@@ -188,7 +188,7 @@ impl State {
         space: SpaceId,
         row: RowNumber,
         work: Option<&Work>,
-    ) -> Result<Vec<Fill>, Stays> {
+    ) -> Result<Vec<Fill>, NotMoved> {
         let Some(present) = self.spaces.get(&space).and_then(|record| record.rows.get(&row)) else {
             return Ok(Vec::new());
         };
@@ -200,7 +200,7 @@ impl State {
         let here = present.slabs.iter().enumerate().filter(|(_, copy)| copy.place.disk == from);
         let here: Vec<u8> = here.map(|(index, _)| index as u8).collect();
         if !here.is_empty() && !self.is_present(from) && self.is_only_copy(from, space, row) {
-            return Err(Stays::OnlyCopy(space));
+            return Err(NotMoved::OnlyCopy(space));
         }
         // A place chosen now might be the target of the move that is completed first.
         let work = work.filter(|_| fills.is_empty() && row != RowNumber::LOG);

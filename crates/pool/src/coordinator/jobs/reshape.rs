@@ -1,6 +1,6 @@
 //! Changes the number of copies of a space's rows.
 
-use pool_seam::{JobOrder, Regions, RowNumber, SeamError, Shape, Stays};
+use pool_seam::{JobOrder, NotMoved, Regions, RowNumber, SeamError, Shape};
 
 use crate::jobs::Job;
 use crate::{Pool, SpaceId, State};
@@ -18,16 +18,16 @@ impl Pool {
 
     /// Changes the rows of a space to its current number of copies, and fills stale regions on present disks. Returns
     /// why a row or copy is incomplete, if one is. Errors: the space is not open, or has another owner.
-    pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<Stays>, SeamError> {
+    pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<NotMoved>, SeamError> {
         let (region_bytes, _) = self.regions();
         let bytes = self.read(|s| s.bytes_to_reshape(space));
         job.expect(bytes);
         let report = self.order(job, space, JobOrder::Reshape, region_bytes, REGIONS_AT_ONCE).await?;
-        if report.left.is_empty() {
+        if report.not_moved.is_empty() {
             // Unwritten bytes count as done, too.
             job.did(bytes.saturating_sub(report.progress.bytes));
         }
-        Ok(report.left.into_iter().next().map(|(.., why)| why))
+        Ok(report.not_moved.into_iter().next().map(|(.., why)| why))
     }
 }
 
@@ -43,10 +43,11 @@ impl State {
             }
             let more = match row.shape {
                 Shape::Former => record.slabs_in_row().abs_diff(row.slabs.len()) as u64 * self.slab_bytes,
-                Shape::Present => 0,
+                Shape::Current => 0,
             };
-            let missed = row.slabs.iter().map(|copy| u64::from((copy.missed & regions.all()).count_ones()));
-            more + missed.sum::<u64>() * region_bytes
+            let stale =
+                row.slabs.iter().map(|copy| u64::from((copy.stale_regions & regions.all()).count_ones()));
+            more + stale.sum::<u64>() * region_bytes
         };
         record.rows.iter().map(of_row).sum()
     }

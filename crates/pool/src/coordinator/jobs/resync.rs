@@ -15,7 +15,7 @@ impl Pool {
     pub fn behind(&self) -> Vec<DiskNumber> {
         self.read(|s| {
             let disks = s.disks.keys().filter(|disk| s.is_present(**disk));
-            disks.filter(|disk| s.missed_on(**disk).next().is_some()).copied().collect()
+            disks.filter(|disk| s.stale_regions_on(**disk).next().is_some()).copied().collect()
         })
     }
 
@@ -25,7 +25,7 @@ impl Pool {
         let (region_bytes, _) = self.regions();
         let spaces = self.read(|s| {
             let mut spaces: Vec<(SpaceId, u64)> = Vec::new();
-            for (space, regions) in s.missed_on(disk) {
+            for (space, regions) in s.stale_regions_on(disk) {
                 match spaces.last_mut() {
                     Some((last, sum)) if *last == space => *sum += regions,
                     _ => spaces.push((space, regions)),
@@ -37,7 +37,7 @@ impl Pool {
         let each = spaces.into_iter().map(|(space, regions)| async move {
             let most = REGIONS_AT_ONCE.min(regions as usize);
             let report = self.order(job, space, JobOrder::Resync(disk), region_bytes, most).await?;
-            if report.left.is_empty() {
+            if report.not_moved.is_empty() {
                 // Unwritten bytes and those that were already current count as done, too.
                 job.did((regions * region_bytes).saturating_sub(report.progress.bytes));
             }
@@ -49,12 +49,12 @@ impl Pool {
 
 impl State {
     /// The spaces with stale copies on a disk, and for each row the number of stale regions.
-    fn missed_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, u64)> + '_ {
+    fn stale_regions_on(&self, disk: DiskNumber) -> impl Iterator<Item = (SpaceId, u64)> + '_ {
         let all = Regions::new(self.slab_bytes).all();
         self.rows_on(disk).filter(|(_, number, _)| *number != RowNumber::LOG).filter_map(
             move |(space, _, row)| {
                 let here = row.slabs.iter().filter(|copy| copy.place.disk == disk);
-                let regions = here.map(|copy| u64::from((copy.missed & all).count_ones())).sum();
+                let regions = here.map(|copy| u64::from((copy.stale_regions & all).count_ones())).sum();
                 (regions > 0).then_some((space, regions))
             },
         )

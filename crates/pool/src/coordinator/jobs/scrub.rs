@@ -23,7 +23,8 @@ impl Pool {
         let mut record = self.scrub_record(space)?;
         if anew || record.began == 0 {
             let began = self.unix_s();
-            record = ScrubRecord { began, asked: repair, next: RowNumber(0), healed: 0, lost: 0, ..record };
+            record =
+                ScrubRecord { began, by_command: repair, next: RowNumber(0), healed: 0, lost: 0, ..record };
             self.record_scrub(space, record).await?;
         }
         let (before, ahead) = self.to_scrub(space, record.next);
@@ -32,7 +33,7 @@ impl Pool {
         let report = self.order(job, space, JobOrder::Scrub(record.next), GROUP, 1).await?;
         // The owner has recorded its progress.
         let record = self.scrub_record(space)?;
-        if let Some(next) = report.left.iter().map(|(row, ..)| *row).min() {
+        if let Some(next) = report.not_moved.iter().map(|(row, ..)| *row).min() {
             if next < record.next {
                 self.record_scrub(space, ScrubRecord { next, ..record }).await?;
             }

@@ -33,7 +33,7 @@ fn domains() -> impl Strategy<Value = FaultDomains> {
 
 fn absence() -> impl Strategy<Value = Absence> {
     use Absence::*;
-    prop::sample::select(vec![NotFound, Gone, WriteFailed, FlushFailed, Slow, Asked, Stale])
+    prop::sample::select(vec![NotFound, Gone, WriteFailed, FlushFailed, Slow, ByCommand, Stale])
 }
 
 fn usage() -> impl Strategy<Value = Usage> {
@@ -93,9 +93,9 @@ fn space_record() -> impl Strategy<Value = SpaceRecord> {
 }
 
 fn scrub() -> impl Strategy<Value = ScrubRecord> {
-    (any::<[u64; 7]>(), any::<bool>(), any::<u32>()).prop_map(|(n, asked, next)| ScrubRecord {
+    (any::<[u64; 7]>(), any::<bool>(), any::<u32>()).prop_map(|(n, by_command, next)| ScrubRecord {
         began: n[0],
-        asked,
+        by_command,
         next: RowNumber(next),
         healed: n[1],
         lost: n[2],
@@ -131,13 +131,13 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
         8 => (row(), generation(), prop::collection::vec(place(), 1..5))
             .prop_map(|(row, first, slabs)| SpaceOp::Allocate { row, first, slabs }),
         1 => (row(), generation(), prop::collection::vec(0..3_u8, 0..2))
-            .prop_map(|(row, birth, missed)| SpaceOp::Ready { row, birth, missed }),
+            .prop_map(|(row, birth, stale_copies)| SpaceOp::Ready { row, birth, stale_copies }),
         1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Free { row, birth }),
-        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::Missed { row, index, generation, regions }),
-        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::NotMissed { row, index, generation, regions }),
-        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Stale { disk, of }),
-        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Accounted { disk, of }),
-        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Unaccounted { disk, of }),
+        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::MarkStale { row, index, generation, regions }),
+        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::MarkCurrent { row, index, generation, regions }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::MarkDiskStale { disk, membership: of }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Accounted { disk, membership: of }),
+        1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Unaccounted { disk, membership: of }),
         2 => (row(), 0..3_u8, place()).prop_map(|(row, index, to)| SpaceOp::BeginMove { row, index, to }),
         1 => row().prop_map(|row| SpaceOp::EndMove { row }),
         1 => row().prop_map(|row| SpaceOp::CancelMove { row }),
@@ -179,7 +179,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         1 => (disk(), any::<u64>()).prop_map(|(disk, sequence)| Op::Labelled { disk, sequence }),
         1 => prop::collection::btree_set(disk(), 0..4).prop_map(|voters| Op::Voters { voters }),
         1 => (any::<u64>(), any::<u64>()).prop_map(|(epoch, incarnation)| Op::Opened { epoch, incarnation }),
-        1 => disk().prop_map(|disk| Op::Stale { disk }),
+        1 => disk().prop_map(|disk| Op::MarkDiskStale { disk }),
         1 => (0..102_u8, any::<u32>())
             .prop_map(|(warn_at, repair_after_s)| Op::SetPolicy { policy: Policy { warn_at, repair_after_s } }),
         1 => (disk(), 0..6_u8).prop_map(|(disk, media)| Op::SetDiskMedia { disk, media }),

@@ -114,7 +114,7 @@ fn a_disk_away_is_one_fault_with_its_consequences() {
         (Absence::FlushFailed, 5),
         (Absence::Slow, 5),
         (Absence::Stale, 5),
-        (Absence::Asked, 5),
+        (Absence::ByCommand, 5),
     ] {
         let mut s = pool(&["", "", "", ""]);
         space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 1], &[1, 2]]);
@@ -124,7 +124,7 @@ fn a_disk_away_is_one_fault_with_its_consequences() {
         // An empty disk that is to be removed.
         let mut s = pool(&["", "", ""]);
         lose(&mut s, 1, why);
-        let alone = if why == Absence::Asked { 4 } else { 5 };
+        let alone = if why == Absence::ByCommand { 4 } else { 5 };
         assert_eq!(told(&now(&s)), [format!("{alone} disk 1 Absent")], "{why:?}");
     }
 }
@@ -142,7 +142,7 @@ fn an_enclosure_away_is_one_fault() {
     // enclosure.
     for (before, after, is_one) in [
         (Absence::WriteFailed, Absence::Gone, true),
-        (Absence::Asked, Absence::NotFound, true),
+        (Absence::ByCommand, Absence::NotFound, true),
         (Absence::WriteFailed, Absence::Slow, false),
     ] {
         let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
@@ -172,7 +172,7 @@ fn what_has_no_disk_left_is_an_error() {
 fn a_disk_behind_explains_what_its_copies_lack() {
     let mut s = pool(&["", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
-    s.miss(vm, RowNumber(0), 1, 6).expect("missed");
+    s.apply_stale(vm, RowNumber(0), 1, 6).expect("missed");
     let mut snapshot = now(&s);
     let resync = |why| job(Kind::Resync, Subject::Disk(DiskNumber(1)), why);
     assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "no job runs");
@@ -193,7 +193,7 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     // The current data is on an absent disk: that is the cause.
     let mut s = pool(&["", "", "", ""]);
     let vm = space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
-    s.miss(vm, RowNumber(0), 1, 6).expect("missed");
+    s.apply_stale(vm, RowNumber(0), 1, 6).expect("missed");
     lose(&mut s, 0, Absence::Gone);
     let mut snapshot = now(&s);
     snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
@@ -242,9 +242,9 @@ fn disks_that_fail_or_change_data() {
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     let mut snapshot = now(&s);
     snapshot.findings = [
-        ((Found::Healed, DiskNumber(1)), 3),
-        ((Found::Unreadable, DiskNumber(1)), 2),
-        ((Found::Unsettled, DiskNumber(2)), 9),
+        ((DamageKind::Healed, DiskNumber(1)), 3),
+        ((DamageKind::Unreadable, DiskNumber(1)), 2),
+        ((DamageKind::Unsettled, DiskNumber(2)), 9),
     ]
     .into();
     let faults = super::faults(&snapshot);
@@ -263,7 +263,7 @@ fn what_is_lost_is_told_of_its_space() {
         s.apply(&Op::Space { space: SpaceId(0), op: SpaceOp::Lost { record } }).expect("it may be lost");
         let mut snapshot = now(&s);
         // A further read of the same units adds nothing.
-        snapshot.findings.insert((Found::Lost, DiskNumber(0)), 100);
+        snapshot.findings.insert((DamageKind::Lost, DiskNumber(0)), 100);
         let faults = super::faults(&snapshot);
         (lines(&faults), faults.first().map(|fault| fault.kind.clone()))
     };

@@ -79,14 +79,14 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     lose(&mut s, 1);
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
     assert_eq!(of_space(&s, vm, false).operational, "Incomplete");
-    s.miss(vm, RowNumber(0), 1, 4).expect("a write that it missed");
+    s.apply_stale(vm, RowNumber(0), 1, 4).expect("a write that it missed");
     assert_eq!(of_space(&s, vm, false), Health::new("Degraded", "Warning"));
     assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: its stale regions have to be copied; until then the other copy is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
     assert_eq!(of_space(&s, vm, false), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
-    s.catch_up(vm, RowNumber(0), 1, 4).expect("copied");
+    s.apply_current(vm, RowNumber(0), 1, 4).expect("copied");
     assert_eq!(of_space(&s, vm, false), Health::OK);
 }
 

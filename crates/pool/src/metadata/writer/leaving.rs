@@ -67,7 +67,7 @@ impl Writer {
         let is_needed = match reason {
             // The disk has not failed. The decision used the acknowledged state, which may be older than the shadow,
             // so it is checked again.
-            Absence::Asked | Absence::Slow => too_few || needs(),
+            Absence::ByCommand | Absence::Slow => too_few || needs(),
             // The disk's only copies may still be readable, and each failed write is reported to its caller.
             Absence::WriteFailed | Absence::FlushFailed => needs(),
             // The same applies to a failed I/O or check, which refers to a specific membership.

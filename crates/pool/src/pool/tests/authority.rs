@@ -323,7 +323,7 @@ async fn a_disk_that_hangs_keeps_no_lease_from_being_renewed() {
     pool.rename("lake").await.unwrap();
     assert!(s.env.now() - began < Duration::from_secs(1));
     assert!(pool.read(|s| s.voters == BTreeSet::from([0, 1].map(DiskNumber))));
-    pool.disk_failed(DiskNumber(1), Absence::Asked).await.unwrap();
+    pool.disk_failed(DiskNumber(1), Absence::ByCommand).await.unwrap();
 }
 
 /// The lease ends while a record is being written. The record is acknowledged after the lease is renewed, and later

@@ -64,10 +64,10 @@ fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
         }
         (4, Some((space, row, of))) => vec![one(*space, SpaceOp::Free { row: *row, birth: of.birth })],
         (5, Some((space, row, of))) => {
-            vec![testing::missed(s, *space, *row, pick(of.slabs.len()) as u8, 1 << pick(64))]
+            vec![testing::mark_stale(s, *space, *row, pick(of.slabs.len()) as u8, 1 << pick(64))]
         }
         (6, Some((space, row, of))) => {
-            vec![testing::not_missed(s, *space, *row, pick(of.slabs.len()) as u8, u64::MAX)]
+            vec![testing::mark_current(s, *space, *row, pick(of.slabs.len()) as u8, u64::MAX)]
         }
         _ => rename.clone(),
     };

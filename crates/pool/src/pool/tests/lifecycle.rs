@@ -78,7 +78,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
         assert_eq!(s.voters, [DiskNumber(0), DiskNumber(1)].into());
         assert_eq!(s.disks[&DiskNumber(2)].presence, Presence::Absent(Absence::Gone));
     });
-    assert_eq!(missed(&pool, space), [0, u64::MAX], "until its owner answers, all counts as missing");
+    assert_eq!(stale_regions(&pool, space), [0, u64::MAX], "until its owner answers, all counts as missing");
     assert!(pool.members().get(DiskNumber(2)).is_none());
     // Two voters remain: both are needed, and the dropped one has no vote.
     w.disks[2] = w.disks[2].restart();
@@ -95,7 +95,7 @@ async fn a_voter_that_fails_is_dropped_and_may_return() {
         assert_eq!(s.voters.len(), 3);
         assert_eq!(s.name, "lake");
     });
-    assert_eq!(missed(&pool, space), [0, u64::MAX], "still without an answer");
+    assert_eq!(stale_regions(&pool, space), [0, u64::MAX], "still without an answer");
     assert_eq!(pool.return_disk(w.disk(2), false).await, Err(AdminError::Present(back)));
 }
 

@@ -28,9 +28,9 @@ async fn half_of_a_mirror_may_be_the_older_half() {
     assert_eq!((missing[0].0, stale.as_slice()), (DiskNumber(1), &["m".to_owned()][..]));
     let opened = w.open_with(&[0], |o| o.accept_loss = true).await.unwrap();
     assert_eq!((opened.missing, opened.may_be_stale), (vec![DiskNumber(1)], vec!["m".to_owned()]));
-    assert_eq!(missed(&opened.pool, space), [0, u64::MAX], "what the other has is given up");
+    assert_eq!(stale_regions(&opened.pool, space), [0, u64::MAX], "what the other has is given up");
     opened.pool.return_disk(w.disk(1), false).await.unwrap();
-    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+    assert_eq!(stale_regions(&opened.pool, space), [0, u64::MAX]);
     assert_eq!(opened.pool.read(|s| s.voters.len()), 2);
 }
 
@@ -73,8 +73,8 @@ async fn halves_that_were_used_without_each_other_are_not_joined_silently() {
     let opened = w.open_with(&[0, 1], |o| o.accept_loss = true).await.unwrap();
     assert_eq!(opened.stale, disks);
     let other = usize::from(disks[0].0);
-    assert_eq!(missed(&opened.pool, space)[other], u64::MAX);
-    assert_eq!(missed(&opened.pool, space)[1 - other], 0);
+    assert_eq!(stale_regions(&opened.pool, space)[other], u64::MAX);
+    assert_eq!(stale_regions(&opened.pool, space)[1 - other], 0);
     assert_eq!(opened.pool.read(|s| s.name.clone()), ["right", "left"][other]);
     drop(opened);
     w.power_cut();
@@ -96,7 +96,7 @@ async fn a_disk_that_comes_back_from_the_other_half_is_old() {
     let refused = pool.return_disk(w.disk(1), false).await;
     assert_eq!(refused, Err(AdminError::Diverged(DiskNumber(1))), "what was written there is nowhere else");
     pool.return_disk(w.disk(1), true).await.unwrap();
-    assert_eq!(missed(&pool, space), [0, u64::MAX]);
+    assert_eq!(stale_regions(&pool, space), [0, u64::MAX]);
     drop(pool);
     w.power_cut();
     let opened = w.open(&[0, 1]).await.unwrap();
@@ -132,7 +132,7 @@ async fn what_a_disk_alone_went_on_with_is_not_written_over_unasked() {
             w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
             let opened = w.open_with(&[0, 1], |o| o.accept_loss = true).await.unwrap();
             assert_eq!(opened.stale, disks);
-            assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+            assert_eq!(stale_regions(&opened.pool, space), [0, u64::MAX]);
             drop(opened);
             w.power_cut();
             w.open(&[0, 1]).await.unwrap();
@@ -170,7 +170,7 @@ async fn an_old_image_of_a_disk_has_missed_everything() {
     assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
-    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+    assert_eq!(stale_regions(&opened.pool, space), [0, u64::MAX]);
     assert_eq!(opened.pool.read(|s| s.name.clone()), "newer");
     drop(opened);
     w.open(&[0, 1, 2]).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_voter_that_lost_records_has_no_say_and_old_data() {
     w.disks[1] = MemoryDisk::with_image(w.disks[1].info().clone(), image);
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert_eq!(opened.stale, [DiskNumber(1)]);
-    assert_eq!(missed(&opened.pool, space), [0, u64::MAX]);
+    assert_eq!(stale_regions(&opened.pool, space), [0, u64::MAX]);
 }
 
 /// The voter's older checkpoint is of the previous opening: it is valid, but stale.
@@ -320,7 +320,7 @@ async fn a_journal_with_a_gap_has_no_say_though_its_disk_is_well() {
     assert!(matches!(w.open(&[1, 2]).await, Err(OpenError::TooFewVoters { seen: 1, .. })));
     let opened = w.open(&[0, 1, 2]).await.unwrap();
     assert!(opened.stale.is_empty() && opened.missing.is_empty());
-    assert_eq!(missed(&opened.pool, space), [0, 0]);
+    assert_eq!(stale_regions(&opened.pool, space), [0, 0]);
     assert_eq!(opened.pool.read(|s| s.voters.len()), 3, "it votes again, with a new checkpoint");
     drop(opened);
     assert_eq!(w.open(&[1, 2]).await.unwrap().pool.read(|s| s.name.clone()), "n8");
@@ -339,7 +339,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     let pool = Pool::create(&env, &arena, &new, options()).await.unwrap();
     let space = make(&pool, mirror("m")).await;
     allocate(&pool, space, [0, 1], 1).await;
-    misses(&pool, space, 0b1).await;
+    mark_stale(&pool, space, 0b1).await;
     let areas = pool.members().get(DiskNumber(0)).unwrap().areas;
     let fails = |slot: usize| {
         let rule = Rule::new(disk::Op::Write, When::From(0), Fault::Error);
@@ -359,7 +359,7 @@ async fn a_voter_with_an_only_copy_stays_without_a_vote() {
     // The disk becomes a voter again when it returns.
     machine.no_rules(slots[0]);
     catches_up(&pool, space, 0b1).await;
-    pool.disk_failed(DiskNumber(0), Absence::Asked).await.unwrap();
+    pool.disk_failed(DiskNumber(0), Absence::ByCommand).await.unwrap();
     pool.return_disk(machine.open(slots[0]).unwrap(), false).await.unwrap();
     assert_eq!(pool.read(|s| s.voters.clone()), [0, 1].map(DiskNumber).into());
 }
@@ -376,7 +376,7 @@ async fn a_dropped_voter_stays_dropped() {
     let space = make(&pool, mirror("m")).await;
     // Disk 0 has the only copy of some data: when it fails it stays, without a vote.
     allocate(&pool, space, [0, 1], 1).await;
-    misses(&pool, space, 0b1).await;
+    mark_stale(&pool, space, 0b1).await;
     let journal = pool.members().get(DiskNumber(0)).unwrap().areas.journal;
     let rule = |what| Rule::new(disk::Op::Write, When::From(0), what).within(journal.offset..journal.end());
     machine.rule(slots[0], rule(Fault::Error));
@@ -417,7 +417,7 @@ async fn a_disk_with_an_only_copy_stays_with_its_old_label() {
             assert!(
                 pool.read(|s| s.is_present(DiskNumber(0))) && pool.members().get(DiskNumber(0)).is_some()
             );
-            assert_eq!(missed(pool, space), [0], "its data counts");
+            assert_eq!(stale_regions(pool, space), [0], "its data counts");
         };
         fails(0);
         let pool = if renames { pool } else { open().await.pool };
@@ -452,7 +452,7 @@ async fn the_last_copy_stays_whatever_failed() {
     let w = World::new(3);
     let (pool, _) = mirrored(&w).await;
     pool.take_offline(DiskNumber(1)).await.unwrap();
-    for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone, Absence::Asked] {
+    for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone, Absence::ByCommand] {
         let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
         let failed = pool.metadata().leave(DiskNumber(0), Life::Of(member), why).await;
         assert_eq!(failed, Err(CommitError::Needed(DiskNumber(0))));

@@ -3,8 +3,8 @@ use std::sync::{Arc, Weak};
 use env::Io;
 use parking_lot::Mutex;
 use pool_seam::{
-    CopyRegions, JobId, JobOrder, JobReport, LogState, Membership, Owner, OwnerStatus, Returned, SeamError,
-    SpaceView,
+    CopyRegions, JobId, JobOrder, JobReport, LogState, Membership, Owner, OwnerStatus, RejoinState,
+    SeamError, SpaceView,
 };
 
 use super::*;
@@ -17,13 +17,13 @@ struct Recorder(Mutex<Vec<(DiskNumber, Membership)>>);
 
 impl Owner for Recorder {
     fn update(&self, _: Arc<SpaceView>) {}
-    fn leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
+    fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Io<Result<Vec<CopyRegions>, SeamError>> {
         self.0.lock().push((disk, of));
         Io::Done(Ok(Vec::new()))
     }
-    fn stays(&self, _: DiskNumber, _: Membership) {}
-    fn joining(&self, _: DiskNumber, _: Membership) -> Io<Result<Returned, SeamError>> {
-        Io::Done(Ok(Returned::Proven { mark: 0 }))
+    fn disk_stays(&self, _: DiskNumber, _: Membership) {}
+    fn disk_joining(&self, _: DiskNumber, _: Membership) -> Io<Result<RejoinState, SeamError>> {
+        Io::Done(Ok(RejoinState::Proven { mark: 0 }))
     }
     fn run(&self, _: JobId, _: JobOrder) -> Io<Result<JobReport, SeamError>> {
         Io::Done(Err(SeamError::Moved))

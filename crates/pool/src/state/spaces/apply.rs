@@ -42,7 +42,7 @@ impl State {
             }
             SpaceOp::SetMedia { media } => self.space_mut(space)?.media = *media,
             SpaceOp::Allocate { row, first, slabs } => self.allocate(space, *row, *first, slabs)?,
-            SpaceOp::Ready { row, birth, missed } => self.ready(space, *row, *birth, missed)?,
+            SpaceOp::Ready { row, birth, stale_copies } => self.ready(space, *row, *birth, stale_copies)?,
             SpaceOp::Free { row, birth } => {
                 check(*row != RowNumber::LOG)?;
                 self.row_mut(space, *row, Some(*birth))?;
@@ -50,7 +50,7 @@ impl State {
                 freed.copies().for_each(|(_, copy)| self.give_back(space, *row, copy.place));
                 self.end_change(space)?;
             }
-            SpaceOp::Missed { row, index, generation, regions } => {
+            SpaceOp::MarkStale { row, index, generation, regions } => {
                 check(*row != RowNumber::LOG || *regions == ALL)?;
                 let disk = self.copy_mut(space, *row, *index, *generation)?.place.disk;
                 let record = self.space(space)?;
@@ -61,23 +61,23 @@ impl State {
                 }
                 let of = Regions::new(self.slab_bytes);
                 let copy = self.copy_mut(space, *row, *index, *generation)?;
-                copy.missed = of.missed(copy.missed, *regions);
+                copy.stale_regions = of.union(copy.stale_regions, *regions);
             }
-            SpaceOp::NotMissed { row, index, generation, regions } => {
+            SpaceOp::MarkCurrent { row, index, generation, regions } => {
                 let all = Regions::new(self.slab_bytes).all();
-                let missed = self.copy_mut(space, *row, *index, *generation)?.missed & !regions & all;
-                check(*row != RowNumber::LOG || missed == 0)?;
-                self.copy_mut(space, *row, *index, *generation)?.missed = missed;
+                let stale = self.copy_mut(space, *row, *index, *generation)?.stale_regions & !regions & all;
+                check(*row != RowNumber::LOG || stale == 0)?;
+                self.copy_mut(space, *row, *index, *generation)?.stale_regions = stale;
             }
-            SpaceOp::Stale { disk, of } => {
+            SpaceOp::MarkDiskStale { disk, membership: of } => {
                 check(self.membership(*disk) == Some(*of))?;
                 self.stale(space, *disk)?;
             }
-            SpaceOp::Accounted { disk, of } => {
+            SpaceOp::Accounted { disk, membership: of } => {
                 check(self.space(space)?.unaccounted.get(disk) == Some(of))?;
                 self.space_mut(space)?.unaccounted.remove(disk);
             }
-            SpaceOp::Unaccounted { disk, of } => {
+            SpaceOp::Unaccounted { disk, membership: of } => {
                 check(self.disks.get(disk).is_some_and(|record| record.membership == *of))?;
                 self.space_mut(space)?.unaccounted.insert(*disk, *of);
             }
@@ -101,7 +101,9 @@ impl State {
                 let old = *present.copy(usize::from(index)).ok_or(outdated.clone())?;
                 // The copy must be on a present disk: the content of an absent disk is uncertain, and this operation
                 // frees the old slab.
-                check(copy.missed & !old.missed & all == 0 && self.is_present(copy.place.disk))?;
+                check(
+                    copy.stale_regions & !old.stale_regions & all == 0 && self.is_present(copy.place.disk),
+                )?;
                 let row_now = self.row_mut(space, *row, None)?;
                 row_now.set_moving(None);
                 *row_now.copy_mut(usize::from(index)).ok_or(outdated)? = copy;
@@ -118,7 +120,7 @@ impl State {
                     // The disk may have another column of the row, which stays on it.
                     Resiliency::Simple => {
                         let all = Regions::new(self.slab_bytes).all();
-                        !moving.copy.missed & record.missed(&old) & all
+                        !moving.copy.stale_regions & record.stale_regions(&old) & all
                     }
                     _ => alone(record, *row, &present, disk, |other| other != disk),
                 };
@@ -208,7 +210,7 @@ impl State {
         let generation = std::mem::replace(&mut self.next_generation, after);
         self.used.insert(place);
         self.index.insert(space, row, place.disk);
-        Ok(SlabCopy { place, generation, missed: ALL })
+        Ok(SlabCopy { place, generation, stale_regions: ALL })
     }
 
     pub(super) fn give_back(&mut self, space: SpaceId, row: RowNumber, place: SlabPlace) {
@@ -285,7 +287,8 @@ impl State {
         }
         self.next_generation.checked_add(slabs.len() as u32).ok_or(bad.clone())?;
         // A new row is empty, so no copy is stale.
-        let copies = slabs.iter().map(|place| Ok(SlabCopy { missed: 0, ..self.take(space, row, *place)? }));
+        let copies =
+            slabs.iter().map(|place| Ok(SlabCopy { stale_regions: 0, ..self.take(space, row, *place)? }));
         let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
         self.space_mut(space)?.rows.insert(row, Row::new(first, copies));
         Ok(())
@@ -296,10 +299,10 @@ impl State {
         space: SpaceId,
         number: RowNumber,
         birth: u32,
-        missed: &[u8],
+        stale_copies: &[u8],
     ) -> Result<(), InvalidOp> {
         let mut row = self.row_mut(space, number, Some(birth))?.clone();
-        let lacks = |index: usize| missed.iter().any(|other| usize::from(*other) == index);
+        let lacks = |index: usize| stale_copies.iter().any(|other| usize::from(*other) == index);
         let whole = |set: std::ops::Range<usize>| set.filter(|index| !lacks(*index)).count();
         let record = self.space(space)?;
         if !row.is_new || sets(record, number, &row).into_iter().any(|(set, needed)| whole(set) < needed) {
@@ -308,7 +311,7 @@ impl State {
         row.is_new = false;
         for index in 0..row.copies().count() {
             let copy = row.copy_mut(index).expect("it is one of its copies");
-            copy.missed = if lacks(index) { Regions::new(self.slab_bytes).missed(0, ALL) } else { 0 };
+            copy.stale_regions = if lacks(index) { Regions::new(self.slab_bytes).union(0, ALL) } else { 0 };
         }
         *self.row_mut(space, number, Some(birth))? = row;
         Ok(())
@@ -325,8 +328,8 @@ impl State {
             let Some(row) = row else { continue };
             let only = only(&record, number, row, disk, |other| other != disk);
             for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                let missed = Regions::new(self.slab_bytes).missed(copy.missed, !only);
-                self.copy_mut(space, number, index as u8, copy.generation)?.missed = missed;
+                let stale = Regions::new(self.slab_bytes).union(copy.stale_regions, !only);
+                self.copy_mut(space, number, index as u8, copy.generation)?.stale_regions = stale;
             }
         }
         Ok(())

@@ -19,7 +19,7 @@ impl State {
         for space in self.spaces_on(disk) {
             let (Some(record), Some(of)) = (self.spaces.get(&space), self.disks.get(&disk)) else { continue };
             let Some(answer) = answers.get(&space) else {
-                let op = SpaceOp::Unaccounted { disk, of: of.membership };
+                let op = SpaceOp::Unaccounted { disk, membership: of.membership };
                 ops.push(Op::Space { space, op });
                 continue;
             };
@@ -36,11 +36,11 @@ impl State {
                 }
                 let alone = alone(record, number, row, disk, |other| other != disk);
                 for (index, copy) in row.copies().filter(|(_, copy)| copy.place.disk == disk) {
-                    let missed = said(number, copy.generation) & !alone & !copy.missed;
-                    let regions = if number == RowNumber::LOG && missed != 0 { ALL } else { missed };
+                    let stale = said(number, copy.generation) & !alone & !copy.stale_regions;
+                    let regions = if number == RowNumber::LOG && stale != 0 { ALL } else { stale };
                     if regions != 0 {
                         let (index, generation) = (index as u8, copy.generation);
-                        let op = SpaceOp::Missed { row: number, index, generation, regions };
+                        let op = SpaceOp::MarkStale { row: number, index, generation, regions };
                         ops.push(Op::Space { space, op });
                     }
                 }

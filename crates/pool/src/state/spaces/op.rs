@@ -23,20 +23,20 @@ pub enum SpaceOp {
     SetMedia { media: MediaClass },
     /// Allocates slabs for a new row, in its order, with generations from `first` on.
     Allocate { row: RowNumber, first: u32, slabs: Vec<SlabPlace> },
-    /// The row's first blocks are written, except those of the copies in `missed`, which are wholly stale.
-    Ready { row: RowNumber, birth: u32, missed: Vec<u8> },
+    /// The row's first blocks are written, except those of the copies in `stale_copies`, which are wholly stale.
+    Ready { row: RowNumber, birth: u32, stale_copies: Vec<u8> },
     /// Frees the row's slabs; the row reads as zeros.
     Free { row: RowNumber, birth: u32 },
     /// These regions of a copy become stale.
-    Missed { row: RowNumber, index: u8, generation: u32, regions: u64 },
+    MarkStale { row: RowNumber, index: u8, generation: u32, regions: u64 },
     /// These regions of a copy are current again, durably.
-    NotMissed { row: RowNumber, index: u8, generation: u32, regions: u64 },
+    MarkCurrent { row: RowNumber, index: u8, generation: u32, regions: u64 },
     /// The disk was rolled back: marks all regions of its copies stale that other disks have.
-    Stale { disk: DiskNumber, of: Membership },
+    MarkDiskStale { disk: DiskNumber, membership: Membership },
     /// The disk is accounted for: its copies are usable again.
-    Accounted { disk: DiskNumber, of: Membership },
+    Accounted { disk: DiskNumber, membership: Membership },
     /// The disk is unaccounted: its copies are not usable until an owner has stated their stale regions.
-    Unaccounted { disk: DiskNumber, of: Membership },
+    Unaccounted { disk: DiskNumber, membership: Membership },
     /// Begins to move a slab to a free one, which is wholly stale.
     BeginMove { row: RowNumber, index: u8, to: SlabPlace },
     /// The new slab has all regions of the old one, and replaces it.

@@ -96,15 +96,15 @@ fn translate(
             if row != RowNumber::LOG && copies.clone().any(|(_, copy)| lacks(copy)) {
                 return Err(Refusal::Invalid);
             }
-            let is_missed = |copy: &SlabCopy| match row {
-                RowNumber::LOG => copy.missed != 0,
+            let is_stale = |copy: &SlabCopy| match row {
+                RowNumber::LOG => copy.stale_regions != 0,
                 _ => here(copy).is_none(),
             };
-            let missed = copies.filter(|(_, copy)| is_missed(copy)).map(|(index, _)| index as u8);
-            SpaceOp::Ready { row, birth, missed: missed.collect() }
+            let stale = copies.filter(|(_, copy)| is_stale(copy)).map(|(index, _)| index as u8);
+            SpaceOp::Ready { row, birth, stale_copies: stale.collect() }
         }
         OwnerOp::Free { row, birth } => SpaceOp::Free { row, birth },
-        OwnerOp::Missed { row, index, generation, regions, seen } => {
+        OwnerOp::MarkStale { row, index, generation, regions, membership: seen } => {
             let present = record.rows.get(&row).ok_or(Refusal::Invalid)?;
             let disk = present.copy(usize::from(index)).ok_or(Refusal::Invalid)?.place.disk;
             if state.membership(disk) != seen {
@@ -124,18 +124,18 @@ fn translate(
             if regions == 0 {
                 return Ok(None);
             }
-            SpaceOp::Missed { row, index, generation, regions }
+            SpaceOp::MarkStale { row, index, generation, regions }
         }
-        OwnerOp::NotMissed { row, index, generation, regions, membership } => {
+        OwnerOp::MarkCurrent { row, index, generation, regions, membership } => {
             let copy = record.rows.get(&row).and_then(|row| row.copy(usize::from(index)));
             let disk = copy.ok_or(Refusal::Invalid)?.place.disk;
             if state.membership(disk) != Some(membership) {
                 return Err(Refusal::Invalid);
             }
-            SpaceOp::NotMissed { row, index, generation, regions }
+            SpaceOp::MarkCurrent { row, index, generation, regions }
         }
-        OwnerOp::Stale { disk, of } => SpaceOp::Stale { disk, of },
-        OwnerOp::Accounted { disk, of } => SpaceOp::Accounted { disk, of },
+        OwnerOp::MarkDiskStale { disk, membership: of } => SpaceOp::MarkDiskStale { disk, membership: of },
+        OwnerOp::Accounted { disk, membership: of } => SpaceOp::Accounted { disk, membership: of },
         OwnerOp::BeginMove { row, birth, index, to } => {
             let slabs = &birth_of(row, birth)?.slabs;
             if usize::from(index) >= slabs.len() {

@@ -47,7 +47,7 @@ impl State {
                 RowNumber::LOG => !is_log_short,
                 _ => record.resiliency_of(row) == to,
             };
-            row.shape = if is_present { Shape::Present } else { Shape::Former };
+            row.shape = if is_present { Shape::Current } else { Shape::Former };
         }
         self.spaces.insert(space, Arc::new(changed));
         Ok(())
@@ -64,7 +64,7 @@ impl State {
         let row = record.rows.get(&number).ok_or(outdated.clone())?;
         let is_log = number == RowNumber::LOG;
         let is_long = is_log && row.slabs.len() > record.log_replicas();
-        let has_shape = row.shape == Shape::Present && !is_long;
+        let has_shape = row.shape == Shape::Current && !is_long;
         if has_shape || row.moving().is_some() || row.is_new && !is_log {
             return Err(outdated);
         }
@@ -134,8 +134,10 @@ impl State {
                     last |= 1 << bit;
                 }
                 // A copy on an absent disk is not dropped for a copy whose content is uncertain.
-                let has = |index: &usize| record.missed(&row.slabs[*index]) & 1 << bit == 0;
-                if !kept.iter().any(has) && set.clone().any(|index| row.slabs[index].missed & 1 << bit == 0) {
+                let has = |index: &usize| record.stale_regions(&row.slabs[*index]) & 1 << bit == 0;
+                if !kept.iter().any(has)
+                    && set.clone().any(|index| row.slabs[index].stale_regions & 1 << bit == 0)
+                {
                     last |= 1 << bit;
                 }
             }

@@ -66,12 +66,12 @@ fn ready(s: &State, of: Membership) -> OwnerOp {
 fn a_row_is_ready_where_its_blocks_are() {
     let mut new = pool(2);
     assert_eq!(ask(&mut new, 1, [OwnerOp::Allocate { row: ROW }]), None);
-    let missed = |s: &State| row(s).slabs.iter().map(|copy| copy.missed).collect::<Vec<_>>();
+    let stale = |s: &State| row(s).slabs.iter().map(|copy| copy.stale_regions).collect::<Vec<_>>();
     let [first, second] = [0, 1].map(|index: usize| row(&new).slabs[index].place.disk);
     for disk in [first, second] {
         let ops = new.leave(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
         new.apply_all(&ops).unwrap();
-        assert_eq!(missed(&new), [0, 0]);
+        assert_eq!(stale(&new), [0, 0]);
         new.apply(&Op::DiskPresent { disk, membership: Membership(2) }).unwrap();
     }
     let of = |written| OwnerOp::Ready { row: ROW, birth: row(&new).birth, written };
@@ -89,7 +89,7 @@ fn a_row_is_ready_where_its_blocks_are() {
     leave(&mut s, second);
     let mut none = s.clone();
     assert_eq!(ask(&mut s, 2, [one.clone()]), None);
-    assert_eq!((missed(&s), row(&s).is_new), (vec![0, ALL], false));
+    assert_eq!((stale(&s), row(&s).is_new), (vec![0, ALL], false));
     leave(&mut none, first);
     assert_eq!(ask(&mut none, 2, [one]), Some(Refusal::Invalid), "no disk with its blocks is present");
 }
@@ -142,19 +142,25 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
     let late = [
         ready(&s, Membership(1)),
         OwnerOp::Free { row: ROW, birth: old.birth },
-        OwnerOp::Missed { row: ROW, index: 0, generation: old.slabs[0].generation, regions: 1, seen: SEEN },
+        OwnerOp::MarkStale {
+            row: ROW,
+            index: 0,
+            generation: old.slabs[0].generation,
+            regions: 1,
+            membership: SEEN,
+        },
         OwnerOp::BeginMove { row: ROW, birth: old.birth, index: 0, to: None },
         OwnerOp::EndMove { row: ROW, birth: old.birth },
         OwnerOp::CancelMove { row: ROW, birth: old.birth },
-        OwnerOp::NotMissed {
+        OwnerOp::MarkCurrent {
             row: ROW,
             index: 0,
             generation: old.slabs[0].generation,
             regions: 1,
             membership: Membership(1),
         },
-        OwnerOp::Stale { disk: on, of: Membership(1) },
-        OwnerOp::Accounted { disk: on, of: Membership(1) },
+        OwnerOp::MarkDiskStale { disk: on, membership: Membership(1) },
+        OwnerOp::Accounted { disk: on, membership: Membership(1) },
         OwnerOp::ReplaceLog { index: 0, generation: old.slabs[0].generation },
         OwnerOp::SetSize { from: 4 << 20, to: 16 << 20 },
         OwnerOp::Reshape { row: ROW, birth: old.birth },
@@ -182,36 +188,36 @@ fn late_requests_do_nothing_to_another_row_disk_or_size() {
 fn the_last_copy_is_never_written_off() {
     let mut s = written(3);
     let generations: Vec<u32> = row(&s).slabs.iter().map(|copy| copy.generation).collect();
-    let missed = |index: u8, regions| OwnerOp::Missed {
+    let mark_stale = |index: u8, regions| OwnerOp::MarkStale {
         row: ROW,
         index,
         generation: generations[usize::from(index)],
         regions,
-        seen: SEEN,
+        membership: SEEN,
     };
-    assert_eq!(ask(&mut s, 3, [missed(0, 1)]), None);
-    assert_eq!(ask(&mut s, 4, [missed(1, 1)]), Some(Refusal::Invalid));
+    assert_eq!(ask(&mut s, 3, [mark_stale(0, 1)]), None);
+    assert_eq!(ask(&mut s, 4, [mark_stale(1, 1)]), Some(Refusal::Invalid));
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     assert!(s.needs(disks[1]) && s.has_only_copies(disks[1]));
     // Another disk that is unaccounted does not count as a copy.
     assert!(!s.needs(disks[0]));
-    s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], of: Membership(1) })).unwrap();
+    s.apply(&op(SpaceOp::Unaccounted { disk: disks[1], membership: Membership(1) })).unwrap();
     assert!(s.needs(disks[0]), "the other copy counts for nothing");
     // A disk's only current copy is not marked stale, whatever its owner reports.
-    assert_eq!(ask(&mut s, 5, [missed(1, 0b11)]), None);
-    assert_eq!(row(&s).slabs[1].missed, 0b10);
+    assert_eq!(ask(&mut s, 5, [mark_stale(1, 0b11)]), None);
+    assert_eq!(row(&s).slabs[1].stale_regions, 0b10);
     // The log keeps a replica.
     let log = s.spaces[&SPACE].rows[&RowNumber::LOG].clone();
-    let log_missed = |index: u8| OwnerOp::Missed {
+    let mark_log_stale = |index: u8| OwnerOp::MarkStale {
         row: RowNumber::LOG,
         index,
         generation: log.slabs[usize::from(index)].generation,
         regions: ALL,
-        seen: SEEN,
+        membership: SEEN,
     };
-    s.apply(&op(SpaceOp::Accounted { disk: disks[1], of: Membership(1) })).unwrap();
-    assert_eq!(ask(&mut s, 6, [log_missed(0)]), None);
-    assert_eq!(ask(&mut s, 7, [log_missed(1)]), Some(Refusal::Invalid));
+    s.apply(&op(SpaceOp::Accounted { disk: disks[1], membership: Membership(1) })).unwrap();
+    assert_eq!(ask(&mut s, 6, [mark_log_stale(0)]), None);
+    assert_eq!(ask(&mut s, 7, [mark_log_stale(1)]), Some(Refusal::Invalid));
 }
 
 /// Rule 17: a replica moves like any slab, even in a simple space. It is complete before the old one is freed.
@@ -220,7 +226,7 @@ fn a_replica_of_the_log_moves() {
     let mut s = pool(3);
     let log = |s: &State| s.spaces[&SPACE].rows[&RowNumber::LOG].clone();
     let (before, row) = (log(&s), RowNumber::LOG);
-    s.apply(&op(SpaceOp::Ready { row, birth: before.birth, missed: Vec::new() })).unwrap();
+    s.apply(&op(SpaceOp::Ready { row, birth: before.birth, stale_copies: Vec::new() })).unwrap();
     let birth = before.birth;
     assert_eq!(
         ask(&mut s, 1, [OwnerOp::BeginMove { row, birth, index: 2, to: None }]),
@@ -228,19 +234,19 @@ fn a_replica_of_the_log_moves() {
     );
     assert_eq!(ask(&mut s, 2, [OwnerOp::BeginMove { row, birth, index: 1, to: None }]), None);
     let moving = log(&s).moving().unwrap();
-    assert!(moving.index == 1 && moving.copy.missed == ALL);
+    assert!(moving.index == 1 && moving.copy.stale_regions == ALL);
     assert!(log(&s).slabs.iter().all(|copy| copy.place.disk != moving.copy.place.disk));
     assert_eq!(ask(&mut s, 3, [OwnerOp::EndMove { row, birth }]), Some(Refusal::Invalid), "it has nothing");
     let generation = before.slabs[0].generation;
     let replaced = ask(&mut s, 4, [OwnerOp::ReplaceLog { index: 0, generation }]);
     assert!(replaced.is_some(), "one change of the row at a time");
     let (generation, membership) = (moving.copy.generation, Membership(1));
-    let joined = OwnerOp::NotMissed { row, index: 2, generation, regions: ALL, membership };
+    let joined = OwnerOp::MarkCurrent { row, index: 2, generation, regions: ALL, membership };
     assert_eq!(ask(&mut s, 5, [joined]), None);
     assert_eq!(ask(&mut s, 6, [OwnerOp::EndMove { row, birth }]), None);
     let after = log(&s);
     assert_eq!((after.slabs[0], after.slabs[1].generation), (before.slabs[0], generation));
-    assert!(after.moving().is_none() && after.slabs[1].missed == 0);
+    assert!(after.moving().is_none() && after.slabs[1].stale_regions == 0);
 }
 
 #[test]
@@ -251,27 +257,31 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     let answers = Answers::from([(SPACE, vec![said])]);
     let mut left = s.clone();
     left.apply_all(&left.leave(disk, Absence::Gone, &answers)).unwrap();
-    assert_eq!((row(&left).slabs[1].missed, left.membership(disk)), (0b10, None));
+    assert_eq!((row(&left).slabs[1].stale_regions, left.membership(disk)), (0b10, None));
     assert!(left.spaces[&SPACE].unaccounted.is_empty());
     // The owner does not answer.
     let mut left = s.clone();
     left.apply_all(&left.leave(disk, Absence::Gone, &Answers::new())).unwrap();
     assert_eq!(left.spaces[&SPACE].unaccounted, [(disk, Membership(1))].into());
-    assert_eq!(row(&left).slabs[1].missed, 0);
+    assert_eq!(row(&left).slabs[1].stale_regions, 0);
     // A row that the owner does not know yet, and a region that no other disk has.
     let mut s = s;
     let generation = row(&s).slabs[0].generation;
     assert_eq!(
-        ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 0, generation, regions: 0b10, seen: SEEN }]),
+        ask(
+            &mut s,
+            3,
+            [OwnerOp::MarkStale { row: ROW, index: 0, generation, regions: 0b10, membership: SEEN }]
+        ),
         None
     );
     assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     let new = s.spaces[&SPACE].rows[&RowNumber(1)].clone();
     let on_new = new.slabs.iter().position(|copy| copy.place.disk == disk);
     s.apply_all(&s.leave(disk, Absence::Gone, &answers)).unwrap();
-    assert_eq!(row(&s).slabs[1].missed, 0, "the region waits for the disk");
+    assert_eq!(row(&s).slabs[1].stale_regions, 0, "the region waits for the disk");
     if let Some(index) = on_new {
-        assert_eq!(s.spaces[&SPACE].rows[&RowNumber(1)].slabs[index].missed, ALL);
+        assert_eq!(s.spaces[&SPACE].rows[&RowNumber(1)].slabs[index].stale_regions, ALL);
     }
 }
 
@@ -281,15 +291,16 @@ fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
     let mut s = written(3);
     let SlabCopy { place, generation, .. } = row(&s).slabs[1];
     s.apply_all(&s.leave(place.disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
-    let missed = |seen| OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen };
+    let mark_stale =
+        |seen| OwnerOp::MarkStale { row: ROW, index: 1, generation, regions: 1, membership: seen };
     let mut back = s.clone();
     back.apply(&Op::DiskPresent { disk: place.disk, membership: Membership(2) }).unwrap();
     for seen in [None, SEEN] {
-        assert_eq!(ask(&mut back.clone(), 3, [missed(seen)]), Some(Refusal::Invalid), "{seen:?}");
+        assert_eq!(ask(&mut back.clone(), 3, [mark_stale(seen)]), Some(Refusal::Invalid), "{seen:?}");
     }
-    assert_eq!(ask(&mut back, 3, [missed(Some(Membership(2)))]), None);
-    assert_eq!(ask(&mut s, 3, [missed(None)]), None);
-    assert_eq!((row(&s).slabs[1].missed, row(&back).slabs[1].missed), (1, 1));
+    assert_eq!(ask(&mut back, 3, [mark_stale(Some(Membership(2)))]), None);
+    assert_eq!(ask(&mut s, 3, [mark_stale(None)]), None);
+    assert_eq!((row(&s).slabs[1].stale_regions, row(&back).slabs[1].stale_regions), (1, 1));
 }
 
 #[test]
@@ -298,15 +309,19 @@ fn a_disk_that_was_set_back_misses_what_others_have() {
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     let generation = row(&s).slabs[1].generation;
     assert_eq!(
-        ask(&mut s, 3, [OwnerOp::Missed { row: ROW, index: 1, generation, regions: 0b100, seen: SEEN }]),
+        ask(
+            &mut s,
+            3,
+            [OwnerOp::MarkStale { row: ROW, index: 1, generation, regions: 0b100, membership: SEEN }]
+        ),
         None
     );
-    assert_eq!(ask(&mut s, 4, [OwnerOp::Stale { disk: disks[0], of: Membership(1) }]), None);
-    assert_eq!(row(&s).slabs[0].missed, 0b1011);
+    assert_eq!(ask(&mut s, 4, [OwnerOp::MarkDiskStale { disk: disks[0], membership: Membership(1) }]), None);
+    assert_eq!(row(&s).slabs[0].stale_regions, 0b1011);
     // The disk is stale according to its label.
     let mut s = written(3);
-    s.apply(&Op::Stale { disk: disks[0] }).unwrap();
-    assert_eq!((row(&s).slabs[0].missed, row(&s).slabs[1].missed), (ALL, 0));
+    s.apply(&Op::MarkDiskStale { disk: disks[0] }).unwrap();
+    assert_eq!((row(&s).slabs[0].stale_regions, row(&s).slabs[1].stale_regions), (ALL, 0));
 }
 
 #[test]
@@ -315,9 +330,9 @@ fn a_slab_moves_without_leaving_a_gap() {
     let (birth, old) = (row(&s).birth, row(&s).slabs[0]);
     assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
     let new = row(&s).moving().unwrap().copy;
-    assert!(new.missed == ALL && !row(&s).slabs.iter().any(|copy| copy.place.disk == new.place.disk));
+    assert!(new.stale_regions == ALL && !row(&s).slabs.iter().any(|copy| copy.place.disk == new.place.disk));
     assert_eq!(ask(&mut s, 4, [OwnerOp::EndMove { row: ROW, birth }]), Some(Refusal::Invalid));
-    let filled = OwnerOp::NotMissed {
+    let filled = OwnerOp::MarkCurrent {
         row: ROW,
         index: 2,
         generation: new.generation,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use disk::sim::SlotId;
 use disk::{Media, MemoryOptions, PowerCut};
-use pool::jobs::{Evacuated, Kind, Stays, Subject};
+use pool::jobs::{Evacuated, Kind, NotMoved, Subject};
 use pool::placement::{self, Step};
 use pool::{MediaClass, NewDisk, Pool, State, Usage};
 use pool_seam::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId};
@@ -129,7 +129,7 @@ fn the_only_copies_stay_where_they_are() {
         let _owned = world.own(&pool, space).await.expect("the next owner");
         let job = begin(&pool, Kind::Rebuild, Subject::Disk(from));
         let Evacuated { moved: _, left, why } = pool.evacuate(from, &job).await.expect("what can be");
-        assert_eq!((left >= before, why), (true, Some(Stays::OnlyCopy(space))));
+        assert_eq!((left >= before, why), (true, Some(NotMoved::OnlyCopy(space))));
         assert_eq!(on(&pool, space, from), before);
     });
 }

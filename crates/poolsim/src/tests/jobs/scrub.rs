@@ -3,7 +3,7 @@ use std::time::Duration;
 use disk::PowerCut;
 use disk::sim::{Fault, Rule, SlotId, When};
 use pool::Pool;
-use pool::events::Found;
+use pool::events::DamageKind;
 use pool::jobs::{Kind, Subject};
 use pool_seam::{Coordinator, DiskNumber, Finding, RowNumber, ScrubRecord, SpaceId};
 
@@ -50,14 +50,14 @@ fn planted_damage_is_repaired_and_recorded() {
             assert_eq!((said.began, said.last_healed, said.last_lost), (0, 2, 0));
             assert!(said.ended >= since && said.since == said.ended);
             let owner = pool.owner(space).expect("an owner");
-            let finding = Finding { found: Found::Healed, disk: DiskNumber(0), space, address: 0 };
-            pool.found(owner, finding);
-            assert!(pool.events().count(Found::Healed) > 0);
+            let finding = Finding { kind: DamageKind::Healed, disk: DiskNumber(0), space, address: 0 };
+            pool.report_finding(owner, finding);
+            assert!(pool.events().count(DamageKind::Healed) > 0);
             drop(job);
             let job = begin(&pool, Kind::Scrub, Subject::Space(space));
             assert_eq!(pool.scrub(space, false, false, &job).await, Ok(true));
             assert_eq!((job.findings(), record(&pool, space).last_healed), ((0, 0), 0));
-            assert_eq!(pool.events().count(Found::Healed), 0, "all was read, and is well");
+            assert_eq!(pool.events().count(DamageKind::Healed), 0, "all was read, and is well");
         });
     }
 }

@@ -99,14 +99,20 @@ fn missed_regions_name_a_copy_and_a_membership() {
         let rig = rig(2, MIRROR);
         let copy = allocated(&rig).await.slabs[1];
         let generation = copy.generation;
-        let missed =
-            OwnerOp::Missed { row: ROW, index: 1, generation, regions: u64::MAX, seen: Some(Membership(1)) };
-        let of_another = |seen| OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen };
+        let stale = OwnerOp::MarkStale {
+            row: ROW,
+            index: 1,
+            generation,
+            regions: u64::MAX,
+            membership: Some(Membership(1)),
+        };
+        let of_another =
+            |seen| OwnerOp::MarkStale { row: ROW, index: 1, generation, regions: 1, membership: seen };
         assert!(commit(&rig, &[of_another(None)]).await.is_err(), "it has returned");
         assert!(commit(&rig, &[of_another(Some(Membership(2)))]).await.is_err());
-        let view = commit(&rig, &[missed]).await.expect("it fits");
-        assert_eq!(row(&view, ROW).slabs[1].missed, u64::MAX);
-        let has = |of, generation| OwnerOp::NotMissed {
+        let view = commit(&rig, &[stale]).await.expect("it fits");
+        assert_eq!(row(&view, ROW).slabs[1].stale_regions, u64::MAX);
+        let has = |of, generation| OwnerOp::MarkCurrent {
             row: ROW,
             index: 1,
             generation,
@@ -116,14 +122,14 @@ fn missed_regions_name_a_copy_and_a_membership() {
         assert!(commit(&rig, &[has(2, generation)]).await.is_err());
         assert!(commit(&rig, &[has(1, generation + 1)]).await.is_err());
         let view = commit(&rig, &[has(1, generation)]).await.expect("it fits");
-        assert_eq!(row(&view, ROW).slabs[1].missed, 0, "the slab has one region");
+        assert_eq!(row(&view, ROW).slabs[1].stale_regions, 0, "the slab has one region");
         let log = row(&view, RowNumber::LOG).slabs[0].generation;
-        let part = OwnerOp::Missed {
+        let part = OwnerOp::MarkStale {
             row: RowNumber::LOG,
             index: 0,
             generation: log,
             regions: 1,
-            seen: Some(Membership(1)),
+            membership: Some(Membership(1)),
         };
         assert!(commit(&rig, &[part]).await.is_err(), "of a replica everything or nothing");
     });
@@ -140,17 +146,19 @@ fn a_slab_moves_when_the_new_one_has_everything() {
         commit(&rig, &[OwnerOp::CancelMove { row: ROW, birth }]).await.expect("it moves");
         let view = commit(&rig, &[begin]).await.expect("a third disk");
         let new = row(&view, ROW).moving().expect("it moves").copy;
-        assert!(old.slabs.iter().all(|copy| copy.place.disk != new.place.disk) && new.missed == u64::MAX);
+        assert!(
+            old.slabs.iter().all(|copy| copy.place.disk != new.place.disk) && new.stale_regions == u64::MAX
+        );
         let end = OwnerOp::EndMove { row: ROW, birth };
         assert!(commit(&rig, std::slice::from_ref(&end)).await.is_err());
         let (generation, membership) = (new.generation, Membership(1));
-        let has = OwnerOp::NotMissed { row: ROW, index: 2, generation, regions: 1, membership };
+        let has = OwnerOp::MarkCurrent { row: ROW, index: 2, generation, regions: 1, membership };
         let view = commit(&rig, &[has, end]).await.expect("it has everything");
         assert_eq!((row(&view, ROW).slabs[1].place, row(&view, ROW).birth), (new.place, birth));
         let generation = row(&view, RowNumber::LOG).slabs[1].generation;
         let view = commit(&rig, &[OwnerOp::ReplaceLog { index: 1, generation }]).await.expect("a third disk");
         let replica = row(&view, RowNumber::LOG).slabs[1];
-        assert_eq!((replica.place.disk, replica.missed), (DiskNumber(2), u64::MAX));
+        assert_eq!((replica.place.disk, replica.stale_regions), (DiskNumber(2), u64::MAX));
     });
 }
 

@@ -3,7 +3,7 @@
 use disk::PowerCut;
 use disk::sim::SlotId;
 use pool_seam::{
-    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Membership, OwnerOp, Resiliency, Returned,
+    Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Membership, OwnerOp, RejoinState, Resiliency,
     RowNumber, SeamError,
 };
 
@@ -13,7 +13,7 @@ use super::{MIRROR, ROW, allocated, commit, gone, owner, rig, row};
 const FIRST: Membership = Membership(1);
 
 fn report(disk: DiskNumber) -> DiskReport {
-    DiskReport { disk, of: FIRST, reason: Absence::Gone, error: gone() }
+    DiskReport { disk, membership: FIRST, reason: Absence::Gone, error: gone() }
 }
 
 #[test]
@@ -24,14 +24,14 @@ fn a_failed_disk_misses_what_its_owner_says_and_the_last_one_is_needed() {
         let disk = copies[1].place.disk;
         let log = row(&rig.view_now(), RowNumber::LOG).slabs.iter().position(|copy| copy.place.disk == disk);
         let generation = row(&rig.view_now(), RowNumber::LOG).slabs[log.expect("a replica")].generation;
-        let missed = vec![
+        let stale = vec![
             CopyRegions { row: ROW, generation: copies[1].generation, regions: 1 },
             CopyRegions { row: RowNumber::LOG, generation, regions: 1 },
         ];
-        let owner = owner(&rig, missed, Returned::Proven { mark: 0 });
+        let owner = owner(&rig, stale, RejoinState::Proven { mark: 0 });
         let view = rig.disk_failed(rig.owner_id(), report(disk)).wait().await.expect("there is another copy");
-        assert_eq!((view.disks[&disk].membership, row(&view, ROW).slabs[1].missed), (None, 1));
-        assert_eq!(row(&view, RowNumber::LOG).slabs[log.expect("a replica")].missed, u64::MAX);
+        assert_eq!((view.disks[&disk].membership, row(&view, ROW).slabs[1].stale_regions), (None, 1));
+        assert_eq!(row(&view, RowNumber::LOG).slabs[log.expect("a replica")].stale_regions, u64::MAX);
         assert!(rig.open_disk(disk, FIRST).is_none());
         let again = rig.disk_failed(rig.owner_id(), report(disk)).wait().await.expect("the view");
         assert_eq!(again.version, view.version, "another membership: nothing is done");
@@ -55,7 +55,7 @@ fn a_disk_is_needed_for_a_log_for_a_simple_row_and_for_parity() {
         setup.columns = 2;
         let coded = super::Rig::new(&setup);
         let slabs = allocated(&coded).await.slabs.clone();
-        let owner = owner(&coded, Vec::new(), Returned::Behind);
+        let owner = owner(&coded, Vec::new(), RejoinState::RolledBack);
         coded.remove_disk(slabs[0].place.disk).await.expect("two of three are enough");
         assert!(
             owner.view.lock().as_ref().is_some_and(|v| v.disks[&slabs[0].place.disk].membership.is_none())
@@ -68,7 +68,7 @@ fn a_disk_is_needed_for_a_log_for_a_simple_row_and_for_parity() {
 #[test]
 fn a_disk_that_returns_has_the_next_membership_and_misses_everything_if_it_is_behind() {
     virtual_time(async {
-        for (answer, missed) in [(Returned::Proven { mark: 3 }, 0), (Returned::Behind, u64::MAX)] {
+        for (answer, stale) in [(RejoinState::Proven { mark: 3 }, 0), (RejoinState::RolledBack, u64::MAX)] {
             let rig = rig(2, MIRROR);
             let disk = allocated(&rig).await.slabs[1].place.disk;
             let owner = owner(&rig, Vec::new(), answer.clone());
@@ -78,12 +78,12 @@ fn a_disk_that_returns_has_the_next_membership_and_misses_everything_if_it_is_be
             assert_eq!(rig.return_disk(disk).await, Ok(answer));
             let view = owner.view.lock().clone().expect("an update");
             assert_eq!(view.disks[&disk].membership, Some(Membership(2)));
-            assert_eq!(row(&view, ROW).slabs[1].missed, missed);
+            assert_eq!(row(&view, ROW).slabs[1].stale_regions, stale);
             assert!(rig.open_disk(disk, Membership(2)).is_some() && rig.open_disk(disk, FIRST).is_none());
         }
         let rig = rig(2, MIRROR);
         let disk = allocated(&rig).await.slabs[1].place.disk;
-        let only = Returned::OnlyCopy(vec![ROW]);
+        let only = RejoinState::OnlyCopy(vec![ROW]);
         let _owner = owner(&rig, Vec::new(), only.clone());
         rig.remove_disk(disk).await.expect("there is another copy");
         assert_eq!(rig.return_disk(disk).await, Ok(only));
@@ -98,10 +98,13 @@ fn a_stale_disk_keeps_what_no_other_copy_has() {
         let rig = Rig::new(&Setup { slab_bytes: 8 << 20, ..Setup::new(1, 2, MIRROR) });
         let copies = allocated(&rig).await.slabs.clone();
         let (disk, generation) = (copies[0].place.disk, copies[1].generation);
-        let missed = OwnerOp::Missed { row: ROW, index: 1, generation, regions: 1, seen: Some(FIRST) };
-        assert!(commit(&rig, &[OwnerOp::Stale { disk, of: Membership(2) }]).await.is_err());
-        let view = commit(&rig, &[missed, OwnerOp::Stale { disk, of: FIRST }]).await.expect("it fits");
-        assert_eq!(row(&view, ROW).slabs[0].missed, 0b1110);
+        let stale =
+            OwnerOp::MarkStale { row: ROW, index: 1, generation, regions: 1, membership: Some(FIRST) };
+        assert!(commit(&rig, &[OwnerOp::MarkDiskStale { disk, membership: Membership(2) }]).await.is_err());
+        let view = commit(&rig, &[stale, OwnerOp::MarkDiskStale { disk, membership: FIRST }])
+            .await
+            .expect("it fits");
+        assert_eq!(row(&view, ROW).slabs[0].stale_regions, 0b1110);
     });
 }
 
@@ -113,11 +116,11 @@ fn an_absent_disk_at_the_opening_counts_for_nothing_until_it_is_accounted() {
         rig.absent_at_opening(disk);
         let view = rig.view_now();
         assert_eq!((view.disks[&disk].membership, view.record.unaccounted.get(&disk)), (None, Some(&FIRST)));
-        assert!(commit(&rig, &[OwnerOp::Accounted { disk, of: Membership(2) }]).await.is_err());
-        let _owner = owner(&rig, Vec::new(), Returned::Proven { mark: 0 });
+        assert!(commit(&rig, &[OwnerOp::Accounted { disk, membership: Membership(2) }]).await.is_err());
+        let _owner = owner(&rig, Vec::new(), RejoinState::Proven { mark: 0 });
         let other = DiskNumber(1 - disk.0);
         assert_eq!(rig.remove_disk(other).await, Err(SeamError::Needed(other)), "it is not accounted");
-        let view = commit(&rig, &[OwnerOp::Accounted { disk, of: FIRST }]).await.expect("it fits");
+        let view = commit(&rig, &[OwnerOp::Accounted { disk, membership: FIRST }]).await.expect("it fits");
         assert!(view.record.unaccounted.is_empty());
         rig.return_disk(disk).await.expect("it is read");
         rig.remove_disk(other).await.expect("the other one counts");

@@ -406,7 +406,7 @@ fn absent(why: Absence) -> (&'static str, &'static str) {
             "PhysicalDisk.Unresponsive",
             "Its I/O took too long, and it was removed from service. Replace it. If the cause was not the disk, repair that; the command then returns it to the pool",
         ),
-        Absence::Asked => (
+        Absence::ByCommand => (
             "PhysicalDisk.MaintenanceMode",
             "It was taken offline on request; the command returns it to the pool",
         ),

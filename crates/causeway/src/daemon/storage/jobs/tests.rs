@@ -112,8 +112,8 @@ fn who_waits_for_whom() {
     let slabs = [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 });
     s.fill(space, RowNumber(0), slabs).expect("free slabs");
     let generation = s.spaces[&space].rows[&RowNumber(0)].slabs[1].generation;
-    let missed = SpaceOp::Missed { row: RowNumber(0), index: 1, generation, regions: 1 };
-    s.apply(&Op::Space { space, op: missed }).expect("the other has it");
+    let mark_stale = SpaceOp::MarkStale { row: RowNumber(0), index: 1, generation, regions: 1 };
+    s.apply(&Op::Space { space, op: mark_stale }).expect("the other has it");
     assert_eq!(behind(&s, &BTreeSet::new()), [DiskNumber(1)]);
     assert_eq!(waits_for(&s, DiskNumber(0), &BTreeSet::new()), None);
     assert_eq!(waits_for(&s, DiskNumber(1), &BTreeSet::new()), Some(Vec::new()), "it is here");

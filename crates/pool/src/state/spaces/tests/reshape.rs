@@ -20,7 +20,7 @@ fn reshape(s: &mut State, number: u64, row: RowNumber) -> Option<Refusal> {
 /// Makes every copy of the row current.
 fn fill(s: &mut State) {
     for index in 0..row(s).slabs.len() {
-        s.catch_up(SPACE, ROW, index as u8, ALL).unwrap();
+        s.apply_current(SPACE, ROW, index as u8, ALL).unwrap();
     }
 }
 
@@ -43,15 +43,15 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     assert_eq!(ask(&mut s, 3, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     assert_eq!(record(&s).rows[&RowNumber(1)].slabs.len(), 3);
     assert_eq!(reshape(&mut s, 4, ROW), None);
-    assert_eq!((row(&s).shape, row(&s).birth, row(&s).slabs.len()), (Shape::Present, birth, 3));
-    assert_eq!((&row(&s).slabs[..2], row(&s).slabs[2].missed), (&before[..], ALL));
+    assert_eq!((row(&s).shape, row(&s).birth, row(&s).slabs.len()), (Shape::Current, birth, 3));
+    assert_eq!((&row(&s).slabs[..2], row(&s).slabs[2].stale_regions), (&before[..], ALL));
     assert!(!disks(&s)[..2].contains(&disks(&s)[2]));
     assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid), "it has its shape");
     // The log needs one replica more than the failures that the space survives.
     assert!(record(&s).is_changing());
     assert_eq!(reshape(&mut s, 6, RowNumber::LOG), None);
     let log = &record(&s).rows[&RowNumber::LOG];
-    assert_eq!((log.slabs.len(), log.slabs[2].missed), (3, ALL));
+    assert_eq!((log.slabs.len(), log.slabs[2].stale_regions), (3, ALL));
     assert!(!record(&s).is_changing() && record(&s).former == THREE);
     // Back to two copies: the copy without current regions is removed.
     let used = s.slabs_allocated();
@@ -67,7 +67,7 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     // A replica of the log is freed only if the others are complete.
     let log = |s: &State| record(s).rows[&RowNumber::LOG].slabs.to_vec();
     let [first, second, third] = log(&s)[..] else { panic!("{:?}", log(&s)) };
-    assert_eq!(third.missed, ALL);
+    assert_eq!(third.stale_regions, ALL);
     let free = |generation: u32| [OwnerOp::FreeReplica { generation }];
     assert_eq!(ask(&mut s, 9, free(first.generation)), Some(Refusal::Invalid));
     let used = s.slabs_allocated();
@@ -85,13 +85,13 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     set(&mut s, TWO).unwrap();
     // The best two copies stay.
     let mut one = s.clone();
-    one.miss(SPACE, ROW, 0, 1).unwrap();
+    one.apply_stale(SPACE, ROW, 0, 1).unwrap();
     let kept = [row(&one).slabs[1], row(&one).slabs[2]];
     assert_eq!(reshape(&mut one, 5, ROW), None);
     assert_eq!(row(&one).slabs[..], kept);
     // Each copy is stale in some region: some region would have one current copy instead of two.
     let mut all = s.clone();
-    (0..3).for_each(|index| all.miss(SPACE, ROW, index, 1 << index).unwrap());
+    (0..3).for_each(|index| all.apply_stale(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut all, 5, ROW), Some(Refusal::Invalid));
     // A copy on an absent disk is removed first, unless it has the only current copy of a region.
     let mut away = s.clone();
@@ -100,16 +100,16 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     let mut only = away.clone();
     assert_eq!(reshape(&mut away, 5, ROW), None);
     assert!(!disks(&away).contains(&disk));
-    only.miss(SPACE, ROW, 0, 1).unwrap();
-    only.miss(SPACE, ROW, 2, 1).unwrap();
+    only.apply_stale(SPACE, ROW, 0, 1).unwrap();
+    only.apply_stale(SPACE, ROW, 2, 1).unwrap();
     assert_eq!(reshape(&mut only, 5, ROW), Some(Refusal::Invalid));
     // To one copy: refused if another copy has a region that the remaining one lacks.
     set(&mut s, Resiliency::Simple).unwrap();
-    (0..3).for_each(|index| s.miss(SPACE, ROW, index, 1 << index).unwrap());
+    (0..3).for_each(|index| s.apply_stale(SPACE, ROW, index, 1 << index).unwrap());
     assert_eq!(reshape(&mut s, 5, ROW), Some(Refusal::Invalid));
-    s.catch_up(SPACE, ROW, 1, ALL).unwrap();
+    s.apply_current(SPACE, ROW, 1, ALL).unwrap();
     assert_eq!(reshape(&mut s, 6, ROW), None);
-    assert_eq!((row(&s).slabs.len(), row(&s).slabs[0].missed), (1, 0));
+    assert_eq!((row(&s).slabs.len(), row(&s).slabs[0].stale_regions), (1, 0));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_change_that_cannot_be_is_refused() {
     assert!(matches!(set(&mut s, Resiliency::Simple), Err(InvalidOp::BadShape(_))));
     assert_eq!(s, before);
     set(&mut s, TWO).unwrap();
-    assert_eq!((row(&s).shape, record(&s).rows[&RowNumber(1)].shape), (Shape::Present, Shape::Former));
+    assert_eq!((row(&s).shape, record(&s).rows[&RowNumber(1)].shape), (Shape::Current, Shape::Former));
     // A row whose blocks are not written is not reshaped.
     assert_eq!(reshape(&mut s, 5, RowNumber(1)), Some(Refusal::Invalid));
     // A row with a moving slab is not reshaped.
@@ -201,7 +201,7 @@ fn the_replicas_that_stay_are_apart() {
     assert_eq!((reshape(&mut s, 3, ROW), reshape(&mut s, 4, RowNumber::LOG)), (None, None));
     set(&mut s, TWO).unwrap();
     assert_eq!(reshape(&mut s, 5, ROW), None);
-    s.catch_up(SPACE, RowNumber::LOG, 2, ALL).unwrap();
+    s.apply_current(SPACE, RowNumber::LOG, 2, ALL).unwrap();
     let log = s.spaces[&SPACE].rows[&RowNumber::LOG].slabs.to_vec();
     for (copy, enclosure) in log.iter().zip(["a", "a", "b"]) {
         let domains = FaultDomains { enclosure: enclosure.to_owned(), ..FaultDomains::default() };

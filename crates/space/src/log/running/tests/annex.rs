@@ -186,7 +186,7 @@ fn a_cut_in_a_checkpoint_leaves_room_for_another() {
                 world.env.sleep(Duration::from_secs(1)).await;
                 world.machine.restart();
                 // Undoes the coordinator's changes after the power cut.
-                world.coordinator.change(|rows| rows.values_mut().for_each(|place| place.missed = false));
+                world.coordinator.change(|rows| rows.values_mut().for_each(|place| place.is_stale = false));
                 world = world.next();
                 let opened;
                 (log, opened) = world.open().await;

@@ -100,7 +100,7 @@ fn checkpoints_and_joins() {
             let (world, log) = slow().await;
             world.append(&log, early(1)).await.expect("durable");
             log.left(first_of(1));
-            world.coordinator.change(|rows| rows.get_mut(&1).expect("it is there").missed = true);
+            world.coordinator.change(|rows| rows.get_mut(&1).expect("it is there").is_stale = true);
             let replica = world.new_replica(1, SlotId(3));
             let join = async {
                 let joined = log.join(replica);
@@ -115,8 +115,8 @@ fn checkpoints_and_joins() {
                 futures_util::future::join(dropped_after(polls, &world, Box::pin(join)), checkpoint).await;
             checkpoint.expect("a checkpoint");
             world.env.sleep(Duration::from_secs(1)).await;
-            assert!(!world.coordinator.rows()[&1].missed, "it counts, dropped after {polls} polls");
-            world.coordinator.change(|rows| rows.get_mut(&0).expect("it is there").missed = true);
+            assert!(!world.coordinator.rows()[&1].is_stale, "it counts, dropped after {polls} polls");
+            world.coordinator.change(|rows| rows.get_mut(&0).expect("it is there").is_stale = true);
             assert_eq!(found(&world, log).await.0, [1].into());
             is_done
         });

@@ -38,7 +38,7 @@ fn a_failed_replica_is_left_out_before_the_answer() {
         fails(&world, 1, When::From(0), Fault::Error);
         let began = world.env.now();
         world.append(&log, early(1)).await.unwrap();
-        assert!(world.coordinator.rows()[&1].missed, "the coordinator knows it");
+        assert!(world.coordinator.rows()[&1].is_stale, "the coordinator knows it");
         assert!(world.env.now() - began >= world.coordinator.delay);
         let writes = world.machine.counts(SlotId(1)).writes;
         world.append(&log, early(2)).await.unwrap();
@@ -59,7 +59,7 @@ fn a_replica_that_hangs_is_left_out_when_its_time_is_over() {
         world.append(&log, early(1)).await.unwrap();
         let time = world.env.now() - began;
         assert!(time >= 10 * SECOND && time < 11 * SECOND, "{time:?}");
-        assert!(world.coordinator.rows()[&0].missed);
+        assert!(world.coordinator.rows()[&0].is_stale);
         let began = world.env.now();
         world.append(&log, early(2)).await.unwrap();
         assert!(world.env.now() - began < SECOND);
@@ -76,7 +76,7 @@ fn a_needed_replica_gets_the_same_bytes_at_the_same_place() {
         let end = log.shared.state.lock().core.end();
         world.append(&log, early(1)).await.unwrap();
         assert_eq!(log.shared.state.lock().core.end().position, end.position + 2, "a block and a unit");
-        assert!(!world.coordinator.rows()[&0].missed);
+        assert!(!world.coordinator.rows()[&0].is_stale);
         drop(log);
         let (_, opened) = world.next().open().await;
         assert_eq!((found(&opened), opened.log.findings.len()), (vec![1], 0));
@@ -130,17 +130,17 @@ fn a_replica_counts_when_the_tail_has_passed_its_joining() {
         append(&world, &log, &model, true).await;
         world.machine.pull(SlotId(1), PowerCut::LoseAll);
         append(&world, &log, &model, true).await;
-        assert!(world.coordinator.rows()[&1].missed && !log.reached().is_checkpoint_due);
+        assert!(world.coordinator.rows()[&1].is_stale && !log.reached().is_checkpoint_due);
         let mut joined = log.join(world.new_replica(1, SlotId(2)));
         log.checkpoint_due().await.expect("running");
         append(&world, &log, &model, false).await;
-        assert!((&mut joined).now_or_never().is_none() && world.coordinator.rows()[&1].missed);
+        assert!((&mut joined).now_or_never().is_none() && world.coordinator.rows()[&1].is_stale);
         checkpoint(&log, &model).await.unwrap();
         joined.await.unwrap();
-        assert!(!world.coordinator.rows()[&1].missed && !log.reached().is_checkpoint_due);
+        assert!(!world.coordinator.rows()[&1].is_stale && !log.reached().is_checkpoint_due);
         append(&world, &log, &model, true).await;
         // Only the new replica has all records.
-        world.coordinator.change(|rows| rows.get_mut(&0).unwrap().missed = true);
+        world.coordinator.change(|rows| rows.get_mut(&0).unwrap().is_stale = true);
         drop(log);
         check_next(&world, &model).await;
     });
@@ -308,7 +308,7 @@ fn opening_gives_a_record_to_the_replicas_that_lack_it() {
         assert_eq!((found(&opened), opened.log.findings.len()), (vec![1, 2], 0));
         assert_eq!(opened.log.records[1].lacking, [1]);
         log.close().await.unwrap();
-        world.coordinator.change(|rows| rows.get_mut(&0).unwrap().missed = true);
+        world.coordinator.change(|rows| rows.get_mut(&0).unwrap().is_stale = true);
         let (_, opened) = world.next().open().await;
         assert_eq!(found(&opened), [1, 2]);
     });
@@ -325,7 +325,7 @@ fn an_unreadable_replica_is_reported_before_the_log_opens() {
         let world = world.next();
         let (_, opened) = world.open().await;
         assert_eq!(found(&opened), [1]);
-        assert!(world.coordinator.rows()[&0].missed);
+        assert!(world.coordinator.rows()[&0].is_stale);
         // A single bad block of the ring hides only its record.
         let world = World::new(2, 256, 1);
         let log = world.create().await;

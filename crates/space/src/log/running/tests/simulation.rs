@@ -52,7 +52,7 @@ async fn members(world: &World, log: &SpaceLog, mut random: Chance, reached: &Mu
         };
         world.machine.rule(rows[&index].slot, Rule::new(Op::Write, When::Nth(random.below(3)), fault));
         world.env.sleep(Duration::from_millis(random.below(30))).await;
-        if !world.coordinator.rows()[&index].missed {
+        if !world.coordinator.rows()[&index].is_stale {
             continue;
         }
         reached.lock().left += 1;

@@ -32,7 +32,7 @@ pub(super) const DATA_DISK: DiskNumber = DiskNumber(SLOTS as u16);
 pub(super) struct Place {
     pub(super) slot: SlotId,
     pub(super) allocation: u32,
-    pub(super) missed: bool,
+    pub(super) is_stale: bool,
 }
 
 pub(super) type Rows = BTreeMap<u8, Place>;
@@ -93,9 +93,9 @@ impl TestCoordinator {
     async fn failed(self: Arc<Self>, index: u8) -> Result<Verdict, Deposed> {
         self.env.sleep(self.delay).await;
         let rows = self.rows();
-        let others = rows.iter().any(|(other, place)| *other != index && !place.missed);
-        if others || rows[&index].missed {
-            self.change(|rows| rows.get_mut(&index).expect("it is there").missed = true);
+        let others = rows.iter().any(|(other, place)| *other != index && !place.is_stale);
+        if others || rows[&index].is_stale {
+            self.change(|rows| rows.get_mut(&index).expect("it is there").is_stale = true);
             return Ok(Verdict::LeftOut);
         }
         loop {
@@ -141,10 +141,12 @@ impl Coordination for Handle {
         let indices: Vec<u8> = allocations.iter().map(|allocation| index_of(*allocation)).collect();
         Io::pending(async move {
             coordinator.env.sleep(coordinator.delay).await;
-            let others = |rows: &Rows| rows.iter().any(|(i, place)| !indices.contains(i) && !place.missed);
+            let others = |rows: &Rows| rows.iter().any(|(i, place)| !indices.contains(i) && !place.is_stale);
             if others(&coordinator.rows()) {
                 coordinator.change(|rows| {
-                    indices.iter().for_each(|index| rows.get_mut(index).expect("it is there").missed = true);
+                    indices
+                        .iter()
+                        .for_each(|index| rows.get_mut(index).expect("it is there").is_stale = true);
                 });
                 return Ok(allocations);
             }
@@ -157,7 +159,7 @@ impl Coordination for Handle {
         let coordinator = Arc::clone(&self.0);
         Io::pending(async move {
             coordinator.env.sleep(coordinator.delay).await;
-            coordinator.change(|rows| rows.get_mut(&index).expect("it is there").missed = false);
+            coordinator.change(|rows| rows.get_mut(&index).expect("it is there").is_stale = false);
             Ok(())
         })
     }
@@ -218,7 +220,7 @@ impl World {
             ));
         }
         let place =
-            |index: u8| Place { slot: SlotId(index.into()), allocation: first_of(index), missed: false };
+            |index: u8| Place { slot: SlotId(index.into()), allocation: first_of(index), is_stale: false };
         let rows = (0..replicas).map(|index| (index, place(index))).collect();
         World::on(env, machine, rows, Ring::new(ring).expect("a ring"), 1)
     }
@@ -273,7 +275,7 @@ impl World {
     /// The current replicas.
     pub(super) fn replicas(&self) -> Vec<Replica> {
         let rows = self.coordinator.rows();
-        rows.values().filter(|place| !place.missed).map(|place| self.replica(place)).collect()
+        rows.values().filter(|place| !place.is_stale).map(|place| self.replica(place)).collect()
     }
 
     pub(super) async fn create(&self) -> SpaceLog {
@@ -289,7 +291,7 @@ impl World {
         let mut place = None;
         self.coordinator.change(|rows| {
             let allocation = rows.get(&index).map_or(first_of(index), |place| place.allocation + 256);
-            let new = Place { slot, allocation, missed: true };
+            let new = Place { slot, allocation, is_stale: true };
             rows.insert(index, new.clone());
             place = Some(new);
         });

@@ -68,7 +68,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         Absence::WriteFailed,
         Absence::FlushFailed,
         Absence::Slow,
-        Absence::Asked,
+        Absence::ByCommand,
         Absence::Stale,
     ];
     let mut all: Vec<(FaultKind, Place)> =
@@ -173,7 +173,7 @@ fn a_loss_that_a_disk_would_end_names_it() {
         .expect("free slabs");
     let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
     assert!(!told(&s, &[], &lost).reason.contains("absent"));
-    let ops = s.leave(DiskNumber(1), Absence::Asked, &pool::Answers::new());
+    let ops = s.leave(DiskNumber(1), Absence::ByCommand, &pool::Answers::new());
     s.apply_all(&ops).expect("it leaves");
     let told = told(&s, &[], &lost);
     assert!(
