@@ -10,7 +10,7 @@
 //! Invariants:
 //! 1. A space has at most one owner in this process. The next owner starts only after the previous one
 //!    accepts no more calls.
-//! 2. A space that cannot be opened is tried again when a disk joins or leaves, and after [`AGAIN`]. Until
+//! 2. A space that cannot be opened is tried again when a disk joins or leaves, and after [`RETRY_INTERVAL`]. Until
 //!    then its virtual disk returns the reason.
 //!
 //! **Errors.** [`LocalError`].
@@ -27,7 +27,7 @@ use arena::Arena;
 use env::Env;
 use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
-use pool::coordinator::NotMade;
+use pool::coordinator::CreateSpaceError;
 use pool::{Pool, SpaceId, SpaceRecord};
 use pool_seam::SeamError;
 pub use space::Retries;
@@ -39,10 +39,10 @@ pub use disk_of::VirtualDisk;
 use slot::Slot;
 
 /// The interval for retrying to open a space.
-pub const AGAIN: Duration = Duration::from_secs(10);
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long opening a pool waits for its spaces. Spaces that take longer are opened in the background.
-const PATIENCE: Duration = Duration::from_secs(15);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Resources for a pool in this process.
 #[derive(Clone)]
@@ -81,7 +81,7 @@ pub enum LocalError {
     NotOpen(SpaceError),
     /// It was not created.
     #[error(transparent)]
-    NotMade(#[from] NotMade),
+    NotCreated(#[from] CreateSpaceError),
     /// An error of its owner.
     #[error(transparent)]
     Space(#[from] SpaceError),
@@ -95,7 +95,7 @@ impl LocalError {
     pub fn is_no_room(&self) -> bool {
         matches!(
             self,
-            LocalError::NotMade(NotMade::NoRoom(_))
+            LocalError::NotCreated(CreateSpaceError::NoRoom(_))
                 | LocalError::Pool(SeamError::NoRoom(_))
                 | LocalError::Space(SpaceError::Seam(SeamError::NoRoom(_)))
         )
@@ -116,12 +116,12 @@ pub struct LocalPool {
 
 /// The spaces of an abandoned pool. Their virtual disks work again when the pool is opened with this value.
 #[derive(Default)]
-pub struct Kept(BTreeMap<SpaceId, Arc<Slot>>);
+pub struct AbandonedSpaces(BTreeMap<SpaceId, Arc<Slot>>);
 
 impl LocalPool {
     /// Opens the pool's spaces and owns them.
     pub async fn open(env: &Env, arena: &Arena, pool: &Pool, options: LocalOptions) -> Arc<LocalPool> {
-        LocalPool::open_again(env, arena, pool, options, Kept::default()).await
+        LocalPool::open_again(env, arena, pool, options, AbandonedSpaces::default()).await
     }
 
     /// Reopens an abandoned pool with the value that [`LocalPool::abandon`] returned.
@@ -130,7 +130,7 @@ impl LocalPool {
         arena: &Arena,
         pool: &Pool,
         options: LocalOptions,
-        Kept(mut kept): Kept,
+        AbandonedSpaces(mut abandoned): AbandonedSpaces,
     ) -> Arc<LocalPool> {
         let local = Arc::new(LocalPool {
             env: env.clone(),
@@ -142,11 +142,11 @@ impl LocalPool {
             changing: tokio::sync::Mutex::default(),
         });
         let owned: Vec<SpaceId> = pool.read(|s| s.spaces.keys().copied().collect());
-        let slot = |space| local.add(kept.remove(&space).unwrap_or_else(|| Arc::new(Slot::new(space))));
+        let slot = |space| local.add(abandoned.remove(&space).unwrap_or_else(|| Arc::new(Slot::new(space))));
         let slots: Vec<_> = owned.into_iter().map(slot).collect();
         let all = Arc::clone(&local);
         let opened = env.run(async move { drop(join_all(slots.iter().map(|slot| slot.open(&all))).await) });
-        wait_at_most(env, PATIENCE, opened).await;
+        wait_at_most(env, OPEN_TIMEOUT, opened).await;
         env.spawn(keep_open(env.clone(), Arc::downgrade(&local)));
         local
     }
@@ -186,7 +186,7 @@ impl LocalPool {
         // A failed flush must not prevent the destruction.
         let closed = slot.close(LocalError::NoSpace(space)).await;
         if let Err(error) = self.pool.destroy_space(space).await {
-            slot.stays(error.clone(), closed.is_ok());
+            slot.still_exists(error.clone(), closed.is_ok());
             drop(slot.reopen(self).await);
             return Err(error.into());
         }
@@ -233,8 +233,8 @@ impl LocalPool {
 
     /// Abandons a suspended pool: calls fail from now on. Virtual disks remain, and work again after
     /// [`LocalPool::open_again`]; the first flush of each then fails, because earlier writes may be lost.
-    /// Waits at most [`AGAIN`]: I/O that hangs keeps the disks open.
-    pub async fn abandon(&self) -> Kept {
+    /// Waits at most [`RETRY_INTERVAL`]: I/O that hangs keeps the disks open.
+    pub async fn abandon(&self) -> AbandonedSpaces {
         self.pool.abandon();
         let slots = std::mem::take(&mut *self.spaces.lock());
         let slots = slots.into_iter().map(|(space, slot)| (space, slot, Arc::new(AtomicBool::new(false))));
@@ -243,11 +243,11 @@ impl LocalPool {
             let (slot, is_over) = (Arc::clone(slot), Arc::clone(is_over));
             self.env.run(async move { slot.abandon(&is_over).await })
         });
-        wait_at_most(&self.env, AGAIN, join_all(each)).await;
+        wait_at_most(&self.env, RETRY_INTERVAL, join_all(each)).await;
         // If an owner could still be starting, its space is dropped and its users get errors.
         let is_over =
             |(_, _, is_over): &(SpaceId, Arc<Slot>, Arc<AtomicBool>)| is_over.load(Ordering::Relaxed);
-        Kept(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
+        AbandonedSpaces(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
     }
 
     /// The number of units and regions whose content is undecided after a crash, by space.
@@ -298,7 +298,7 @@ async fn keep_open(env: Env, local: Weak<LocalPool>) {
     let Some(mut changes) = local.upgrade().map(|local| local.pool.changes()) else { return };
     loop {
         let changed = std::pin::pin!(changes.changed());
-        if let Either::Left((Err(_), _)) = select(changed, std::pin::pin!(env.sleep(AGAIN))).await {
+        if let Either::Left((Err(_), _)) = select(changed, std::pin::pin!(env.sleep(RETRY_INTERVAL))).await {
             return;
         }
         let Some(local) = local.upgrade() else { return };

@@ -103,7 +103,7 @@ impl Slot {
 
     async fn open_as(&self, local: &LocalPool, mut owner: OwnerId) -> Result<(), LocalError> {
         let error = loop {
-            let _opening = local.pool.opens(owner);
+            let _opening = local.pool.register_opening(owner);
             let space = match open(local, owner).await {
                 Ok(space) => space,
                 Err(error) => break error,
@@ -148,7 +148,7 @@ impl Slot {
     }
 
     /// It was closed for destruction, which failed: it is to be reopened.
-    pub(crate) fn stays(&self, why: SeamError, is_durable: bool) {
+    pub(crate) fn still_exists(&self, why: SeamError, is_durable: bool) {
         if !is_durable {
             self.doubts.fetch_add(1, Ordering::Relaxed);
         }

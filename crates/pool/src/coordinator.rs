@@ -36,19 +36,19 @@ pub(crate) use owners::Owners;
 pub use owners::SpaceOpening;
 pub(crate) use views::Views;
 
-use crate::metadata::Life;
-use crate::state::{Carried, Refusal, SpaceOp, carry_out};
+use crate::metadata::MembershipToEnd;
+use crate::state::{Refusal, RequestOutcome, SpaceOp, carry_out};
 use crate::{
     Absence, CommitError, DiskNumber, NoPlace, Op, Pool, RowNumber, SpaceId, SpaceRecord, placement,
 };
 use answers::seam_error;
 
 /// How long a request for slabs, or the pool's export, waits for discards that are in progress.
-const DISCARDS: Duration = Duration::from_secs(10);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a space was not created.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotMade {
+pub enum CreateSpaceError {
     /// An invalid shape, a name in use, or a pool that accepts no changes.
     #[error(transparent)]
     Commit(#[from] CommitError),
@@ -60,7 +60,7 @@ pub enum NotMade {
 impl Pool {
     /// Creates a space. Its log has slabs, and is not written by any owner yet. Only the shape in `record` is used:
     /// the pool sets owner, slot and rows.
-    pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, NotMade> {
+    pub async fn create_space(&self, record: SpaceRecord) -> Result<SpaceId, CreateSpaceError> {
         let decide = move |s: &crate::State| {
             let space = SpaceId(s.next_space);
             let planned = s.new_space(record).ok_or(NoPlace::NoSuchRow(space)).and_then(|record| {
@@ -84,8 +84,8 @@ impl Pool {
     }
 
     /// Registers that an owner is opening its space, until the owner is linked or the result is dropped.
-    pub fn opens(&self, owner: OwnerId) -> SpaceOpening {
-        self.metadata().owners().opens(owner)
+    pub fn register_opening(&self, owner: OwnerId) -> SpaceOpening {
+        self.metadata().owners().register_opening(owner)
     }
 
     /// Links an owner: the pool calls it when disks of its space are removed or join, and when its view changes.
@@ -124,13 +124,13 @@ impl Pool {
     /// first.
     async fn carry_out(&self, request: Request) -> Result<Arc<SpaceView>, SeamError> {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
-        let deadline = env.now() + DISCARDS;
+        let deadline = env.now() + DISCARD_TIMEOUT;
         loop {
             let may_wait = env.now() < deadline;
             if let Some(view) = self.carry_out_now(request.clone(), may_wait).await? {
                 return Ok(view);
             }
-            select(pin!(discarding.some_end()), pin!(env.sleep(DISCARDS))).await;
+            select(pin!(discarding.some_end()), pin!(env.sleep(DISCARD_TIMEOUT))).await;
         }
     }
 
@@ -143,19 +143,20 @@ impl Pool {
         let (space, epoch) = (request.space, request.epoch);
         let (owners, asked) = (Arc::clone(self.metadata().owners()), request.clone());
         let decide = move |s: &crate::State| {
-            let mut carried = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
-            let has_no_room = matches!(carried, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. });
+            let mut outcome = carry_out(s, &asked, |disk| !owners.is_leaving(disk));
+            let has_no_room =
+                matches!(outcome, RequestOutcome::Record { refused: Some(Refusal::NoRoom(_)), .. });
             if may_wait && has_no_room && !owners.discarding.is_empty() {
                 return (Vec::new(), None);
             }
-            let ops = match &mut carried {
-                Carried::Record { ops, .. } => std::mem::take(ops),
+            let ops = match &mut outcome {
+                RequestOutcome::Record { ops, .. } => std::mem::take(ops),
                 _ => Vec::new(),
             };
-            (ops, Some(carried))
+            (ops, Some(outcome))
         };
-        let carried = match self.decide(decide).await {
-            Ok(Some(carried)) => carried,
+        let outcome = match self.decide(decide).await {
+            Ok(Some(outcome)) => outcome,
             Ok(None) => return Ok(None),
             Err(full @ CommitError::Full { .. }) => {
                 // The metadata has no room for the operations. The request's number is used nevertheless.
@@ -166,12 +167,12 @@ impl Pool {
             Err(error) => return Err(seam_error(error)),
         };
         let view = self.metadata().view(space).ok_or_else(|| no_space(space));
-        match carried {
-            Carried::Before | Carried::Record { refused: None, .. } => view.map(Some),
-            Carried::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),
-            Carried::Record { refused: Some(Refusal::NoRoom(why)), .. } => Err(SeamError::NoRoom(why)),
-            Carried::Deposed(epoch) => Err(SeamError::Deposed(epoch)),
-            Carried::Unknown => {
+        match outcome {
+            RequestOutcome::DoneBefore | RequestOutcome::Record { refused: None, .. } => view.map(Some),
+            RequestOutcome::Record { refused: Some(Refusal::Invalid), .. } => Err(SeamError::Invalid(view?)),
+            RequestOutcome::Record { refused: Some(Refusal::NoRoom(why)), .. } => Err(SeamError::NoRoom(why)),
+            RequestOutcome::Deposed(epoch) => Err(SeamError::Deposed(epoch)),
+            RequestOutcome::Unknown => {
                 Err(SeamError::Failed(format!("virtual disk {} has no owner of epoch {}", space.0, epoch.0)))
             }
         }
@@ -192,13 +193,13 @@ impl Pool {
         if is_late && self.metadata().owners().is_leaving(report.disk) {
             // The call did not begin, or was abandoned, because the disk's removal is in progress: the disk is not
             // slow.
-            self.metadata().owners().decided(report.disk).await;
+            self.metadata().owners().removal_ended(report.disk).await;
             let is_member = self.metadata().read(|s| s.membership(report.disk)) == Some(report.membership);
             return if is_member { Err(SeamError::Needed(report.disk)) } else { self.newest_view(owner) };
         }
-        let life = member.map_or(Life::Ending, Life::Of);
+        let membership = member.map_or(MembershipToEnd::AlreadyEnding, MembershipToEnd::OfMember);
         let reason = if is_late { Absence::Slow } else { report.reason };
-        match self.metadata().leave(report.disk, life, reason).await {
+        match self.metadata().remove_from_service(report.disk, membership, reason).await {
             Ok(()) => self.newest_view(owner),
             Err(error) => {
                 let needed = matches!(error, CommitError::Needed(_));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use disk::Op;
 
-use crate::HANGS;
+use crate::HANG_TIMEOUT;
 
 /// How long an I/O may take. The defaults are for disks of one machine, which may need seconds to recover a sector. A
 /// cluster can read other copies, and needs a result in less than a second.
@@ -61,6 +61,6 @@ impl Deadlines {
 
 impl Default for Deadlines {
     fn default() -> Deadlines {
-        Deadlines::data(HANGS, Duration::from_secs(30))
+        Deadlines::data(HANG_TIMEOUT, Duration::from_secs(30))
     }
 }

@@ -6,7 +6,7 @@ use disk::DiskError;
 use parking_lot::Mutex;
 pub use pool_seam::{DamageKind, Finding};
 
-use crate::supervision::standing::Slowness;
+use crate::supervision::outliers::Slowness;
 use crate::{DiskNumber, SpaceId};
 
 /// See the module.
@@ -20,8 +20,8 @@ pub struct Events {
 /// Current outliers, and disks that were removed as outliers.
 #[derive(Default)]
 struct Slow {
-    here: BTreeMap<DiskNumber, Slowness>,
-    left: BTreeMap<DiskNumber, Slowness>,
+    in_service: BTreeMap<DiskNumber, Slowness>,
+    removed: BTreeMap<DiskNumber, Slowness>,
 }
 
 /// Counts by kind, disk and space; `None` is the pool's metadata.
@@ -82,7 +82,7 @@ impl Events {
     }
 
     /// Records that a check found the opened disk: if it was gone, it is back.
-    pub(crate) fn is_there(&self, disk: DiskNumber) {
+    pub(crate) fn disk_found(&self, disk: DiskNumber) {
         let mut failing = self.failing.lock();
         if matches!(failing.get(&disk), Some(DiskError::Gone { .. })) {
             failing.remove(&disk);
@@ -90,33 +90,33 @@ impl Events {
     }
 
     /// Records that a disk joins again.
-    pub(crate) fn joins(&self, disk: DiskNumber) {
+    pub(crate) fn disk_joined(&self, disk: DiskNumber) {
         self.failing.lock().remove(&disk);
-        self.slow.lock().left.remove(&disk);
+        self.slow.lock().removed.remove(&disk);
     }
 
     /// Sets the disks that are outliers now.
-    pub(crate) fn slow_now(&self, slow: &BTreeMap<DiskNumber, Slowness>) {
+    pub(crate) fn set_slow(&self, slow: &BTreeMap<DiskNumber, Slowness>) {
         let mut mine = self.slow.lock();
-        if mine.here != *slow {
-            for (disk, why) in slow.iter().filter(|(d, _)| !mine.here.contains_key(d)) {
+        if mine.in_service != *slow {
+            for (disk, why) in slow.iter().filter(|(d, _)| !mine.in_service.contains_key(d)) {
                 tracing::warn!(disk = disk.0, ?why, "a disk is much slower than its peers");
             }
-            mine.here.clone_from(slow);
+            mine.in_service.clone_from(slow);
         }
     }
 
     /// Records that a disk is removed because it is slow.
-    pub(crate) fn leaves_slow(&self, disk: DiskNumber, why: Slowness) {
+    pub(crate) fn removed_as_slow(&self, disk: DiskNumber, why: Slowness) {
         let mut slow = self.slow.lock();
-        slow.here.remove(&disk);
-        slow.left.insert(disk, why);
+        slow.in_service.remove(&disk);
+        slow.removed.insert(disk, why);
     }
 
     /// Disks that are much slower than their peers or were removed because of it, and how slow.
     pub fn slow(&self) -> BTreeMap<DiskNumber, Slowness> {
         let slow = self.slow.lock();
-        slow.left.iter().chain(&slow.here).map(|(d, why)| (*d, *why)).collect()
+        slow.removed.iter().chain(&slow.in_service).map(|(d, why)| (*d, *why)).collect()
     }
 
     /// Disks in service with a failed I/O since they joined, with the last error.

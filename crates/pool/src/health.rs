@@ -12,8 +12,8 @@ mod status;
 
 pub use crate::domains::Level;
 pub use cause::{faults, fill};
-pub use fault::{Fault, FaultKind, Place, Severity, Snapshot};
+pub use fault::{Fault, FaultKind, FaultObject, Severity, Snapshot};
 pub use lose::{CanLose, Limit, can_lose};
 pub use status::{
-    Health, Troubled, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
+    DiskProblems, Health, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
 };

@@ -17,7 +17,7 @@ mod progress;
 mod rate;
 
 pub use board::{Board, ClientIo, Job};
-pub use kinds::{Evacuated, JobState, Kind, NoJob, Subject, Why};
+pub use kinds::{DelayReason, EvacuationResult, JobState, Kind, NoSuchJob, Subject};
 pub use pool_seam::{JobId, NotMoved};
-pub(crate) use progress::Asked;
+pub(crate) use progress::PieceAnswer;
 pub use progress::{Piece, Progress};

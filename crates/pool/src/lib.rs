@@ -44,9 +44,9 @@ pub use pool_seam::{
     DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, SpaceEpoch, SpaceId, UNIT,
 };
 pub use state::{
-    Absence, Answers, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, NewSlab,
-    Op, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shape, SlabCopy, SlabPlace, Slabs,
-    SpaceOp, SpaceRecord, State, Tree, Usage,
+    Absence, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, NewSlab, Op,
+    OwnerAnswers, Policy, Presence, Provisioning, Resiliency, Row, ScrubRecord, Shape, SlabCopy, SlabPlace,
+    Slabs, SpaceOp, SpaceRecord, State, Tree, Usage,
 };
-pub use supervision::HANGS;
-pub use supervision::standing::Slowness;
+pub use supervision::HANG_TIMEOUT;
+pub use supervision::outliers::Slowness;

@@ -33,8 +33,8 @@ pub use pool_seam::{
     ScrubRecord, Shape, SlabCopy, SlabPlace, Slabs, SpaceRecord, Tree,
 };
 pub use records::{DiskRecord, Op, Policy, Presence, Usage};
-pub use spaces::{Answers, NewSlab, SpaceOp};
-pub(crate) use spaces::{Carried, Refusal, carry_out, dropped};
+pub use spaces::{NewSlab, OwnerAnswers, SpaceOp};
+pub(crate) use spaces::{Refusal, RequestOutcome, carry_out, dropped};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -158,8 +158,8 @@ impl State {
 
     /// The operations that remove a disk from service. `answers`: the stale regions that the owners of its spaces
     /// state; for a space without an answer the disk is unaccounted. A voter is also dropped.
-    pub fn leave(&self, disk: DiskNumber, reason: Absence, answers: &Answers) -> Vec<Op> {
-        let mut ops = self.account(disk, answers);
+    pub fn removal_ops(&self, disk: DiskNumber, reason: Absence, answers: &OwnerAnswers) -> Vec<Op> {
+        let mut ops = self.account_for_removal(disk, answers);
         if self.voters.contains(&disk) {
             let left = self.voters.iter().copied().filter(|v| *v != disk).collect();
             ops.push(Op::Voters { voters: left });

@@ -3,7 +3,7 @@
 //! An owner has its own [handle](Pool::disk_of) for each disk of its space. The I/O of a space to a disk is in one
 //! [`SpaceIo`](space_io::SpaceIo): the outstanding I/Os with their start times, and the recent latencies. All
 //! `SpaceIo`s of a disk are in one [`Record`]. While there is I/O, a [task](task) checks the records, compares disks
-//! with their peers ([`standing`]), and removes disks that hang or are far too slow. Another task reports late reads
+//! with their peers ([`outliers`]), and removes disks that hang or are far too slow. Another task reports late reads
 //! to their owners ([`hedge`]), which then read another copy too.
 //!
 //! Invariants:
@@ -19,12 +19,12 @@
 pub(crate) mod budget;
 mod handle;
 pub(crate) mod hedge;
-pub(crate) mod lately;
+mod histogram;
 pub(crate) mod latencies;
+pub mod outliers;
+pub(crate) mod recent_latencies;
 mod record;
 mod space_io;
-mod spread;
-pub mod standing;
 pub(crate) mod task;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,9 +39,9 @@ use crate::pool::WeakPool;
 use crate::{Deadlines, DiskNumber, Pool};
 use handle::OwnerDisk;
 use hedge::Hedging;
+use outliers::OutlierScores;
 use record::Record;
-use standing::OutlierScores;
-pub use task::HANGS;
+pub use task::HANG_TIMEOUT;
 
 /// See the module. Each open pool has one.
 pub(crate) struct Supervision {
@@ -55,7 +55,7 @@ pub(crate) struct Supervision {
     runs: AtomicBool,
     /// The records, which handles and outstanding I/Os keep alive.
     records: Mutex<Vec<Weak<Record>>>,
-    standings: Mutex<OutlierScores>,
+    scores: Mutex<OutlierScores>,
     hedging: Hedging,
 }
 
@@ -68,7 +68,7 @@ impl Supervision {
             pool: OnceLock::new(),
             runs: AtomicBool::new(false),
             records: Mutex::default(),
-            standings: Mutex::default(),
+            scores: Mutex::default(),
             hedging: Hedging::default(),
         })
     }

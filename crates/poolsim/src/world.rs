@@ -206,7 +206,7 @@ impl World {
         owner: OwnerId,
         coordinator: Arc<dyn Coordinator>,
     ) -> Result<Option<Owned>, SpaceError> {
-        let _opening = pool.opens(owner);
+        let _opening = pool.register_opening(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let disks = pool.clone();
         let open = move |disk: DiskNumber, of: Membership| disks.disk_of(owner, disk, of);

@@ -43,10 +43,10 @@ struct State {
 const LOW_NS: u64 = (Lease::LENGTH.as_nanos() - Lease::RENEWAL.as_nanos()) as u64;
 
 /// The delay between attempts to renew the lease.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long a change waits for a lease.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The one renewal in progress.
 struct Renewal(Weak<Tenure>);
@@ -80,9 +80,9 @@ impl Tenure {
         left > 0
     }
 
-    /// Waits until the tenure holds. Errors: it has ended, or could not be renewed for [`PATIENCE`].
+    /// Waits until the tenure holds. Errors: it has ended, or could not be renewed for [`RENEWAL_TIMEOUT`].
     pub(crate) async fn hold(self: &Arc<Tenure>) -> Result<(), Suspension> {
-        let until = self.env.now() + PATIENCE;
+        let until = self.env.now() + RENEWAL_TIMEOUT;
         loop {
             let mut tried = std::pin::pin!(self.tried.notified());
             tried.as_mut().enable();
@@ -199,7 +199,7 @@ impl Renewal {
                 Ok(()) | Err(_) => return,
             }
             drop(tenure);
-            env.sleep(AGAIN).await;
+            env.sleep(RETRY_INTERVAL).await;
         }
     }
 }

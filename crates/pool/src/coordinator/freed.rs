@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pool_seam::{RowNumber, SpaceRecord};
 use tokio::sync::Notify;
 
-use super::DISCARDS;
+use super::DISCARD_TIMEOUT;
 use crate::state::{SpaceOp, dropped};
 use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 
@@ -86,7 +86,7 @@ impl Pool {
         .await
     }
 
-    /// Waits until all discards have ended, but at most for [`DISCARDS`].
+    /// Waits until all discards have ended, but at most for [`DISCARD_TIMEOUT`].
     pub(crate) async fn discards_end(&self) {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
         let end = async {
@@ -94,7 +94,7 @@ impl Pool {
                 discarding.some_end().await;
             }
         };
-        select(pin!(end), pin!(env.sleep(DISCARDS))).await;
+        select(pin!(end), pin!(env.sleep(DISCARD_TIMEOUT))).await;
     }
 
     /// Discards slabs, with one task for each disk: a hanging disk delays only its own slabs. On a disk that does not

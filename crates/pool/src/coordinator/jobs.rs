@@ -32,7 +32,7 @@ impl Pool {
     /// first one; the other spaces are processed nevertheless.
     pub async fn resolve_all(&self, job: &Job) -> Result<(), SeamError> {
         // Owners request no turns for this job.
-        let Some(_turn) = job.piece(0).await else { return Ok(()) };
+        let Some(_turn) = job.wait_for_piece(0).await else { return Ok(()) };
         let spaces = self.metadata().owners().all();
         let each = spaces.into_iter().map(|(space, _)| self.order(job, space, JobOrder::Resolve, 0, 1));
         first_error(at_once(SPACES_AT_ONCE, each).await)

@@ -28,7 +28,7 @@ impl Pool {
     /// dropped. If a space's owner does not answer, the disk counts as rolled back. Errors: [`AdminError::Stale`],
     /// unless `accept_loss`: the disk was rolled back, and has data that other disks lack. [`Unsuitable::Disk`]: the
     /// disk could not be read.
-    pub(crate) async fn ask_joining(
+    pub(crate) async fn ask_about_joining(
         &self,
         number: DiskNumber,
         of: Membership,
@@ -39,7 +39,7 @@ impl Pool {
         owners.begin_joining(number, of, disk);
         let joining = JoiningDisk(self);
         let spaces = self.metadata().read(|s| s.spaces_on(number).collect::<Vec<_>>());
-        let answers = owners.ask_joining(&self.metadata().env, number, of, spaces).await;
+        let answers = owners.ask_about_joining(&self.metadata().env, number, of, spaces).await;
         let mut ops = Vec::new();
         for (space, returned) in answers {
             let unaccounted =

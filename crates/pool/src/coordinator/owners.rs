@@ -12,26 +12,26 @@ use pool_seam::{Membership, Owner, OwnerId, RejoinState, SpaceEpoch, SpaceView};
 use tokio::sync::Notify;
 
 use super::freed::Discarding;
-use crate::state::Answers;
+use crate::state::OwnerAnswers;
 use crate::{DiskNumber, SpaceId};
 
 /// How long an owner may take to state the stale regions of a disk that is being removed.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Owners {
-    linked: Mutex<BTreeMap<SpaceId, Linked>>,
-    leaving: Mutex<BTreeMap<DiskNumber, Rounds>>,
+    linked: Mutex<BTreeMap<SpaceId, LinkedOwner>>,
+    leaving: Mutex<BTreeMap<DiskNumber, OpenRounds>>,
     /// Notified when the removal of a disk is complete or cancelled.
-    decided: Notify,
+    removal_ended: Notify,
     /// The disk that is about to join with a membership, for owners that read its mark.
     joining: Mutex<Option<Joining>>,
     /// Freed slabs that are being discarded.
     pub(super) discarding: Arc<Discarding>,
 }
 
-struct Linked {
+struct LinkedOwner {
     epoch: SpaceEpoch,
     /// The linked owner; `None` while it is opening its space, and cannot be asked yet.
     owner: Option<Weak<dyn Owner>>,
@@ -41,7 +41,7 @@ struct Linked {
 
 /// The rounds of questions about a disk whose removal is in progress, and the owners that were asked.
 #[derive(Default)]
-struct Rounds {
+struct OpenRounds {
     count: usize,
     asked: Vec<Arc<dyn Owner>>,
 }
@@ -61,11 +61,11 @@ pub struct SpaceOpening {
 
 /// A round of questions about a disk whose removal is in progress. While it exists, no new slab is placed on the
 /// disk.
-pub(crate) struct Leaving {
+pub(crate) struct RemovalRound {
     owners: Arc<Owners>,
     disk: DiskNumber,
     of: Membership,
-    pub(crate) answers: Answers,
+    pub(crate) answers: OwnerAnswers,
 }
 
 impl Owners {
@@ -78,17 +78,20 @@ impl Owners {
             return false;
         }
         if present.is_none_or(|present| present.epoch <= owner.epoch) {
-            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: Some(link), is_overtaken: false });
+            linked.insert(
+                owner.space,
+                LinkedOwner { epoch: owner.epoch, owner: Some(link), is_overtaken: false },
+            );
         }
         true
     }
 
-    pub(super) fn opens(self: &Arc<Owners>, owner: OwnerId) -> SpaceOpening {
+    pub(super) fn register_opening(self: &Arc<Owners>, owner: OwnerId) -> SpaceOpening {
         let mut linked = self.linked.lock();
         let is_overtaken = self.joining.lock().is_some();
         let newest = linked.get(&owner.space).map_or(SpaceEpoch::default(), |linked| linked.epoch);
         if owner.epoch >= newest {
-            linked.insert(owner.space, Linked { epoch: owner.epoch, owner: None, is_overtaken });
+            linked.insert(owner.space, LinkedOwner { epoch: owner.epoch, owner: None, is_overtaken });
         }
         SpaceOpening { owners: Arc::clone(self), owner }
     }
@@ -99,9 +102,9 @@ impl Owners {
     }
 
     /// Waits until the removal of the disk is complete or cancelled.
-    pub(super) async fn decided(&self, disk: DiskNumber) {
+    pub(super) async fn removal_ended(&self, disk: DiskNumber) {
         loop {
-            let mut decided = std::pin::pin!(self.decided.notified());
+            let mut decided = std::pin::pin!(self.removal_ended.notified());
             decided.as_mut().enable();
             if !self.is_leaving(disk) {
                 return;
@@ -121,15 +124,15 @@ impl Owners {
 
     /// Asks the owners of these spaces for the regions that may be stale on the disk. An owner that does not reply in
     /// time has no answer in the result.
-    pub(crate) async fn ask(
+    pub(crate) async fn ask_about_removal(
         self: &Arc<Owners>,
         env: &Env,
         disk: DiskNumber,
         of: Membership,
         spaces: impl FnOnce() -> Vec<SpaceId>,
-    ) -> Leaving {
+    ) -> RemovalRound {
         self.leaving.lock().entry(disk).or_default().count += 1;
-        let mut round = Leaving { owners: Arc::clone(self), disk, of, answers: Answers::new() };
+        let mut round = RemovalRound { owners: Arc::clone(self), disk, of, answers: OwnerAnswers::new() };
         let owners: Vec<_> =
             spaces().into_iter().filter_map(|space| Some((space, self.of(space)?))).collect();
         if let Some(rounds) = self.leaving.lock().get_mut(&disk) {
@@ -140,7 +143,7 @@ impl Owners {
         }
         let answers = owners.into_iter().map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.disk_leaving(disk, of).wait().await.ok() });
-            match select(answer, Box::pin(env.sleep(PATIENCE))).await {
+            match select(answer, Box::pin(env.sleep(ANSWER_TIMEOUT))).await {
                 Either::Left((answer, _)) => Some((space, answer?)),
                 Either::Right(_) => None,
             }
@@ -164,7 +167,7 @@ impl Owners {
     /// Asks the owners of these spaces for the state of the disk that is about to join. The answer of an owner that
     /// does not reply in time is `None`. Spaces without an owner, or whose owner is still opening them, have no
     /// answer.
-    pub(crate) async fn ask_joining(
+    pub(crate) async fn ask_about_joining(
         &self,
         env: &Env,
         disk: DiskNumber,
@@ -174,7 +177,7 @@ impl Owners {
         let owners = spaces.into_iter().filter_map(|space| Some((space, self.of(space)?)));
         let answers = owners.map(|(space, owner)| async move {
             let answer = std::pin::pin!(async { owner.disk_joining(disk, of).wait().await.ok() });
-            match select(answer, Box::pin(env.sleep(PATIENCE))).await {
+            match select(answer, Box::pin(env.sleep(ANSWER_TIMEOUT))).await {
                 Either::Left((answer, _)) => (space, answer),
                 Either::Right(_) => (space, None),
             }
@@ -192,7 +195,8 @@ impl Owners {
     /// All linked owners.
     pub(super) fn all(&self) -> Vec<(SpaceId, Arc<dyn Owner>)> {
         let linked = self.linked.lock();
-        let of = |(space, linked): (&SpaceId, &Linked)| Some((*space, linked.owner.as_ref()?.upgrade()?));
+        let of =
+            |(space, linked): (&SpaceId, &LinkedOwner)| Some((*space, linked.owner.as_ref()?.upgrade()?));
         linked.iter().filter_map(of).collect()
     }
 
@@ -211,10 +215,10 @@ impl Drop for SpaceOpening {
     }
 }
 
-impl Leaving {
+impl RemovalRound {
     /// Notifies the owners that the disk stays in service, unless another round is running: their answers must stay
     /// valid until the end of that round.
-    pub(crate) fn stays(&self) {
+    pub(crate) fn notify_disk_stays(&self) {
         // Under the lock: a round that begins meanwhile asks the owners afterwards.
         let leaving = self.owners.leaving.lock();
         if let Some(rounds) = leaving.get(&self.disk).filter(|rounds| rounds.count == 1) {
@@ -223,14 +227,14 @@ impl Leaving {
     }
 }
 
-impl Drop for Leaving {
+impl Drop for RemovalRound {
     fn drop(&mut self) {
         let mut leaving = self.owners.leaving.lock();
         if let Some(rounds) = leaving.get_mut(&self.disk) {
             rounds.count -= 1;
             if rounds.count == 0 {
                 leaving.remove(&self.disk);
-                self.owners.decided.notify_waiters();
+                self.owners.removal_ended.notify_waiters();
             }
         }
     }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use pool_seam::Regions;
 
 use super::lose::spare_in_row;
-use super::{Fault, FaultKind, Level, Place, Severity, Snapshot, may_grow};
+use super::{Fault, FaultKind, FaultObject, Level, Severity, Snapshot, may_grow};
 use crate::events::DamageKind;
-use crate::jobs::{JobState, Kind, Subject, Why};
+use crate::jobs::{DelayReason, JobState, Kind, Subject};
 use crate::placement::outside;
 use crate::{
     Absence, DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Row, SpaceId, SpaceRecord, State,
@@ -27,13 +27,13 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
     others.extend(
         now.suspended
             .clone()
-            .map(|why| Fault::new(Place::Pool, Severity::Error, FaultKind::Suspended { why })),
+            .map(|why| Fault::new(FaultObject::Pool, Severity::Error, FaultKind::Suspended { why })),
     );
     others.extend(disks(now));
     others.extend(lost(state));
     let (waiting, behind): (Vec<_>, Vec<_>) = behind(now)
         .into_iter()
-        .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(Why::Away(_)), .. }));
+        .partition(|f| matches!(&f.kind, FaultKind::Behind { waits: Some(DelayReason::DisksAbsent(_)), .. }));
     // Faults that wait for an absent disk are its consequences.
     let of_away = roots.len();
     roots.extend(behind);
@@ -52,9 +52,9 @@ pub fn faults(now: &Snapshot<'_>) -> Vec<Fault> {
 
 /// The disks of a fault.
 fn about(fault: &Fault) -> Vec<DiskNumber> {
-    match (&fault.kind, &fault.place) {
+    match (&fault.kind, &fault.object) {
         (FaultKind::DomainAway { disks }, _) => disks.clone(),
-        (_, Place::Disk(disk)) => vec![*disk],
+        (_, FaultObject::Disk(disk)) => vec![*disk],
         _ => Vec::new(),
     }
 }
@@ -104,9 +104,9 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
             Absence::ByCommand => Severity::Information,
             _ => Severity::Warning,
         };
-        let mut fault = Fault::new(Place::Disk(disk), severity, FaultKind::Absent(why));
+        let mut fault = Fault::new(FaultObject::Disk(disk), severity, FaultKind::Absent(why));
         if let (Absence::Slow, Some(slow)) = (why, now.slow.get(&disk)) {
-            fault.explains(Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Slow(*slow)));
+            fault.explains(Fault::new(FaultObject::Disk(disk), Severity::Warning, FaultKind::Slow(*slow)));
         }
         fault
     };
@@ -129,9 +129,9 @@ fn away(now: &Snapshot<'_>) -> Vec<Fault> {
             {
                 continue;
             }
-            let place = Place::Domain(level, name.to_owned());
+            let object = FaultObject::Domain(level, name.to_owned());
             let mut root =
-                Fault::new(place, Severity::Warning, FaultKind::DomainAway { disks: disks.clone() });
+                Fault::new(object, Severity::Warning, FaultKind::DomainAway { disks: disks.clone() });
             for disk in disks {
                 if let Some(why) = left.remove(&disk) {
                     root.explains(one(disk, why));
@@ -150,10 +150,10 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
     let mut out = Vec::new();
     for (disk, error) in &now.failing {
         let kind = FaultKind::Failing { error: error.clone() };
-        out.push(Fault::new(Place::Disk(*disk), Severity::Error, kind));
+        out.push(Fault::new(FaultObject::Disk(*disk), Severity::Error, kind));
     }
     for (disk, slow) in now.slow.iter().filter(|(d, _)| state.is_present(**d)) {
-        out.push(Fault::new(Place::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
+        out.push(Fault::new(FaultObject::Disk(*disk), Severity::Warning, FaultKind::Slow(*slow)));
     }
     let leaving = state.disks.iter().filter(|(_, r)| r.usage.is_leaving());
     for (&disk, _) in leaving.filter(|(d, _)| state.is_present(**d)) {
@@ -164,7 +164,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
         }
         let waits = if left == 0 { None } else { waits(state, now.jobs.iter().find(drains)) };
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
-        out.push(Fault::new(Place::Disk(disk), severity, FaultKind::Retired { left, waits }));
+        out.push(Fault::new(FaultObject::Disk(disk), severity, FaultKind::Retired { left, waits }));
     }
     let mut counts: BTreeMap<DiskNumber, u64> = BTreeMap::new();
     for ((found, disk), units) in &now.findings {
@@ -177,7 +177,7 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
         }
     }
     for (disk, units) in counts {
-        out.push(Fault::new(Place::Disk(disk), Severity::Warning, FaultKind::Healed { units }));
+        out.push(Fault::new(FaultObject::Disk(disk), Severity::Warning, FaultKind::Healed { units }));
     }
     out
 }
@@ -185,10 +185,10 @@ fn disks(now: &Snapshot<'_>) -> Vec<Fault> {
 /// Known lost units of spaces.
 fn lost(state: &State) -> Vec<Fault> {
     let fault = |(space, record): (&SpaceId, &Arc<SpaceRecord>)| {
-        let (loss, place) = (&record.loss, Place::Space(*space));
+        let (loss, object) = (&record.loss, FaultObject::Space(*space));
         let kind =
             FaultKind::Lost { units: loss.units, at_least: loss.is_open(), first: loss.at.first().copied() };
-        (loss.units > 0).then(|| Fault::new(place, Severity::Error, kind))
+        (loss.units > 0).then(|| Fault::new(object, Severity::Error, kind))
     };
     state.spaces.iter().filter_map(fault).collect()
 }
@@ -214,19 +214,23 @@ fn behind(now: &Snapshot<'_>) -> Vec<Fault> {
         let waits = waits(state, now.jobs.iter().find(works));
         let severity = if waits.is_some() { Severity::Warning } else { Severity::Information };
         let bytes = regions * (state.slab_bytes / u64::from(of_slab.count()));
-        Fault::new(Place::Disk(disk), severity, FaultKind::Behind { bytes, waits })
+        Fault::new(FaultObject::Disk(disk), severity, FaultKind::Behind { bytes, waits })
     };
     regions.into_iter().map(fault).collect()
 }
 
 /// Why a job does not run, if it does not.
-fn waits(state: &State, job: Option<&JobState>) -> Option<Why> {
+fn waits(state: &State, job: Option<&JobState>) -> Option<DelayReason> {
     match job.map(|j| j.why.clone()) {
         // The job was not started, or was stopped.
-        None => Some(Why::Stopping),
-        Some(None | Some(Why::Paced { .. } | Why::After(..) | Why::Soon(_))) => None,
+        None => Some(DelayReason::Stopping),
+        Some(
+            None | Some(DelayReason::Paced { .. } | DelayReason::AfterJob(..) | DelayReason::Incomplete(_)),
+        ) => None,
         // They have returned, and the job is about to continue.
-        Some(Some(Why::Away(disks))) if !disks.is_empty() && disks.iter().all(|d| state.is_present(*d)) => {
+        Some(Some(DelayReason::DisksAbsent(disks)))
+            if !disks.is_empty() && disks.iter().all(|d| state.is_present(*d)) =>
+        {
             None
         }
         Some(why) => why,
@@ -240,7 +244,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
     for (&space, record) in &state.spaces {
         let promised = |row: &Row| record.resiliency_of(row).failures();
         let spares = record.ready_rows().map(|(_, row)| (spare_in_row(state, record, row), promised(row)));
-        let fault = |severity, kind| (space, Fault::new(Place::Space(space), severity, kind));
+        let fault = |severity, kind| (space, Fault::new(FaultObject::Space(space), severity, kind));
         match spares.filter(|(left, promised)| *left < Some(*promised)).min() {
             Some((None, _)) => out.push(fault(Severity::Error, FaultKind::Unavailable)),
             Some((Some(left), promised)) => {
@@ -250,7 +254,7 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
         }
         // No fault while the job runs: a read or write decides its units first.
         let resolves = |j: &crate::jobs::JobState| {
-            j.kind == Kind::Resolve && matches!(j.why, None | Some(Why::Paced { .. }))
+            j.kind == Kind::Resolve && matches!(j.why, None | Some(DelayReason::Paced { .. }))
         };
         let groups = now.in_doubt.get(&space).copied().unwrap_or(0);
         if groups > 0 && !now.jobs.iter().any(resolves) {
@@ -265,7 +269,7 @@ fn metadata(state: &State) -> Option<Fault> {
     let voters = state.voters.len();
     let promises = state.spaces.values().any(|s| s.resiliency.failures() > 0);
     let bare = promises && state.disks.len() > 1 && voters <= state.quorum_to_continue();
-    bare.then(|| Fault::new(Place::Pool, Severity::Warning, FaultKind::Metadata { voters }))
+    bare.then(|| Fault::new(FaultObject::Pool, Severity::Warning, FaultKind::Metadata { voters }))
 }
 
 /// Whether the other disks have room for the data of a lost disk: in total, or for the media class with the largest
@@ -278,7 +282,7 @@ fn reserve(state: &State) -> Option<Fault> {
     });
     let (_, media, needed, free) = lacks.max_by_key(|(lack, ..)| *lack)?;
     let (needed, free) = (needed * state.slab_bytes, free * state.slab_bytes);
-    Some(Fault::new(Place::Pool, Severity::Warning, FaultKind::NoReserve { needed, free, media }))
+    Some(Fault::new(FaultObject::Pool, Severity::Warning, FaultKind::NoReserve { needed, free, media }))
 }
 
 /// The number of slabs that a rebuild would need on these media, for spaces restricted to them, and the number of
@@ -322,14 +326,15 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
     let state = now.state;
     // No action is needed while they are being moved.
     let works = |j: &crate::jobs::JobState| {
-        j.kind == Kind::Rebalance && matches!(j.why, None | Some(Why::Paced { .. } | Why::After(..)))
+        j.kind == Kind::Rebalance
+            && matches!(j.why, None | Some(DelayReason::Paced { .. } | DelayReason::AfterJob(..)))
     };
     let working = now.jobs.iter().any(works);
     let slabs = state.spaces.keys().map(|space| (*space, outside(state, *space) as u64));
     let fault = |(space, slabs): (SpaceId, u64)| {
         let severity = if working { Severity::Information } else { Severity::Warning };
         let kind = FaultKind::OtherMedia { bytes: slabs * state.slab_bytes };
-        Fault::new(Place::Space(space), severity, kind)
+        Fault::new(FaultObject::Space(space), severity, kind)
     };
     slabs.filter(|(_, n)| *n > 0).map(fault).collect()
 }
@@ -338,14 +343,15 @@ fn other_media(now: &Snapshot<'_>) -> Vec<Fault> {
 fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
     let state = now.state;
     let full = growing(state).filter(|(space, _)| !may_grow(state, *space));
-    let full: Vec<_> =
-        full.map(|(space, _)| Fault::new(Place::Space(space), Severity::Error, FaultKind::Full)).collect();
+    let full: Vec<_> = full
+        .map(|(space, _)| Fault::new(FaultObject::Space(space), Severity::Error, FaultKind::Full))
+        .collect();
     let (media, percent) = fill(state).into_iter().max_by_key(|(_, percent)| *percent)?;
     if percent < now.warn_percent && full.is_empty() {
         return None;
     }
     let kind = FaultKind::Capacity { percent, threshold: now.warn_percent, media };
-    let mut fault = Fault::new(Place::Pool, Severity::Warning, kind);
+    let mut fault = Fault::new(FaultObject::Pool, Severity::Warning, kind);
     full.into_iter().for_each(|f| fault.explains(f));
     Some(fault)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::Level;
 use crate::events::DamageKind;
-use crate::jobs::{JobState, Why};
-use crate::supervision::standing::Slowness;
+use crate::jobs::{DelayReason, JobState};
+use crate::supervision::outliers::Slowness;
 use crate::{Absence, DiskNumber, MediaClass, SpaceId, State};
 
 /// A snapshot of an open pool.
@@ -44,7 +44,7 @@ pub enum Severity {
 
 /// The object with the fault.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum FaultObject {
     /// The whole pool.
     Pool,
     /// All disks of a fault domain.
@@ -61,7 +61,7 @@ pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
     /// The object with the fault.
-    pub place: Place,
+    pub object: FaultObject,
     /// The severity, including all consequences.
     pub severity: Severity,
     /// The consequences, which end together with this fault.
@@ -92,9 +92,9 @@ pub enum FaultKind {
         first: Option<u64>,
     },
     /// A retired disk still has data. `waits`: why no job moves it.
-    Retired { left: u64, waits: Option<Why> },
+    Retired { left: u64, waits: Option<DelayReason> },
     /// A present disk has stale regions, which a job fills. `waits`: why the job does not run.
-    Behind { bytes: u64, waits: Option<Why> },
+    Behind { bytes: u64, waits: Option<DelayReason> },
     /// A space survives the loss of fewer disks than it promises.
     Redundancy { left: usize, promised: usize },
     /// A part of a space has no disk that has its newest data: reading it fails.
@@ -116,8 +116,8 @@ pub enum FaultKind {
 }
 
 impl Fault {
-    pub(super) fn new(place: Place, severity: Severity, kind: FaultKind) -> Fault {
-        Fault { kind, place, severity, consequences: Vec::new() }
+    pub(super) fn new(object: FaultObject, severity: Severity, kind: FaultKind) -> Fault {
+        Fault { kind, object, severity, consequences: Vec::new() }
     }
 
     /// Adds a consequence.

@@ -60,7 +60,7 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
 
 /// Disks in service with a problem that is not in the metadata.
 #[derive(Clone, Debug, Default)]
-pub struct Troubled {
+pub struct DiskProblems {
     /// Disks that are much slower than their peers.
     pub slow: BTreeSet<DiskNumber>,
     /// Disks with failed I/O.
@@ -68,10 +68,10 @@ pub struct Troubled {
 }
 
 /// The status of a disk.
-pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> Health {
+pub fn of_disk(disk: DiskNumber, record: &DiskRecord, disk_problems: &DiskProblems) -> Health {
     match record.presence {
-        Presence::Present if troubled.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
-        Presence::Present if troubled.slow.contains(&disk) => Health::new("Abnormal latency", "Warning"),
+        Presence::Present if disk_problems.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
+        Presence::Present if disk_problems.slow.contains(&disk) => Health::new("Abnormal latency", "Warning"),
         Presence::Present if record.usage == Usage::Retired => Health::new("Retired", "Warning"),
         Presence::Present => Health::OK,
         Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
@@ -83,14 +83,14 @@ pub fn of_disk(disk: DiskNumber, record: &DiskRecord, troubled: &Troubled) -> He
 }
 
 /// The status of an open pool, including its spaces and disks.
-pub fn of_pool(state: &State, troubled: &Troubled, suspended: bool, read_only: bool) -> Health {
+pub fn of_pool(state: &State, disk_problems: &DiskProblems, suspended: bool, read_only: bool) -> Health {
     if suspended {
         return Health::new("Read-only", "Unhealthy");
     }
     let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s, false)).collect();
     // A slow or retired disk does not degrade the pool as long as it is in service.
-    let troubled = Troubled { slow: BTreeSet::new(), ..troubled.clone() };
-    let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &troubled));
+    let disk_problems = DiskProblems { slow: BTreeSet::new(), ..disk_problems.clone() };
+    let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &disk_problems));
     let disks = disks.filter(|h| h.operational != "Retired");
     if spaces.iter().any(|h| h.health == "Unhealthy") {
         Health::new("Degraded", "Unhealthy")

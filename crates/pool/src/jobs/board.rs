@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::JobId;
 use super::Progress;
-use super::kinds::{JobState, Kind, NoJob, Subject, Why};
+use super::kinds::{DelayReason, JobState, Kind, NoSuchJob, Subject};
 use super::pacer::{Answer, Client, Load, Pacer, Pacing};
 
 /// See the module.
@@ -61,7 +61,7 @@ pub struct ClientIo {
 
 /// Why a piece may not begin, and when to ask again: at `until`, or when the board changes.
 pub(super) struct Waiting {
-    pub(super) why: Why,
+    pub(super) why: DelayReason,
     pub(super) until: Option<Instant>,
 }
 
@@ -130,31 +130,31 @@ impl Board {
                 total,
                 rate,
                 eta: goes.then(|| Duration::from_secs(left.div_ceil(rate.max(1)))),
-                why: if is_paused { Some(Why::Paused) } else { job.progress.why() },
+                why: if is_paused { Some(DelayReason::Paused) } else { job.progress.why() },
             }
         };
         inner.jobs.iter().map(state).collect()
     }
 
     /// Pauses a job, and later jobs for the same subject, until it is resumed. Outstanding pieces complete.
-    pub fn pause(&self, id: JobId) -> Result<(), NoJob> {
+    pub fn pause(&self, id: JobId) -> Result<(), NoSuchJob> {
         self.with(id, |inner, what| {
             inner.paused.insert(what);
         })
     }
 
     /// Resumes a job.
-    pub fn resume(&self, id: JobId) -> Result<(), NoJob> {
+    pub fn resume(&self, id: JobId) -> Result<(), NoSuchJob> {
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
         })
     }
 
     /// Ends a job after its outstanding pieces, and ends the pause of its kind and subject. Completed work is kept.
-    pub fn stop(&self, id: JobId) -> Result<(), NoJob> {
+    pub fn stop(&self, id: JobId) -> Result<(), NoSuchJob> {
         let progress = self.inner.lock().jobs.get(&id).map(|j| Arc::clone(&j.progress));
         // Stopped before the pause ends, so that the job cannot continue.
-        progress.ok_or(NoJob(id))?.stop();
+        progress.ok_or(NoSuchJob(id))?.stop();
         self.with(id, |inner, what| {
             inner.paused.remove(&what);
         })
@@ -210,7 +210,7 @@ impl Board {
         kind: Kind,
         bytes: u64,
         most: u8,
-    ) -> Result<(u8, Option<Why>), Waiting> {
+    ) -> Result<(u8, Option<DelayReason>), Waiting> {
         let mut inner = self.inner.lock();
         if let Some(why) = inner.blocked(id, kind) {
             return Err(Waiting { why, until: None });
@@ -218,7 +218,7 @@ impl Board {
         let now = self.env.now();
         let answer = inner.pacer.ask(bytes, now);
         let Load { p99, held_back } = inner.pacer.load();
-        let paced = Why::Paced { p99, target: inner.pacer.pacing().target };
+        let paced = DelayReason::Paced { p99, target: inner.pacer.pacing().target };
         if let Answer::Wait(until) = answer {
             return Err(Waiting { why: paced, until: Some(until) });
         }
@@ -246,9 +246,9 @@ impl Board {
         self.wake();
     }
 
-    fn with(&self, id: JobId, f: impl FnOnce(&mut Inner, (Kind, Subject))) -> Result<(), NoJob> {
+    fn with(&self, id: JobId, f: impl FnOnce(&mut Inner, (Kind, Subject))) -> Result<(), NoSuchJob> {
         let mut inner = self.inner.lock();
-        let what = inner.jobs.get(&id).map(|j| (j.kind, j.subject)).ok_or(NoJob(id))?;
+        let what = inner.jobs.get(&id).map(|j| (j.kind, j.subject)).ok_or(NoSuchJob(id))?;
         f(&mut inner, what);
         drop(inner);
         self.wake();
@@ -258,14 +258,14 @@ impl Board {
 
 impl Inner {
     /// Why a job may not run at all now.
-    fn blocked(&self, id: JobId, kind: Kind) -> Option<Why> {
+    fn blocked(&self, id: JobId, kind: Kind) -> Option<DelayReason> {
         let is_paused = |j: &Entry| self.paused.contains(&(j.kind, j.subject));
         if self.jobs.get(&id).is_some_and(is_paused) {
-            return Some(Why::Paused);
+            return Some(DelayReason::Paused);
         }
         let works = |j: &&Entry| !j.idle && !is_paused(j) && j.kind.urgency() < kind.urgency();
         let mut before = self.jobs.iter().filter(|(_, j)| works(j));
-        before.next().map(|(id, j)| Why::After(j.kind, *id))
+        before.next().map(|(id, j)| DelayReason::AfterJob(j.kind, *id))
     }
 }
 

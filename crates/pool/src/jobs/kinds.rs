@@ -41,11 +41,11 @@ pub enum Subject {
 
 /// The result of moving everything off a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evacuated {
+pub struct EvacuationResult {
     /// The number of slabs that have moved.
     pub moved: usize,
     /// The number of slabs still on the disk.
-    pub left: usize,
+    pub remaining: usize,
     /// The reason why one of these slabs is still there.
     pub why: Option<NotMoved>,
 }
@@ -53,24 +53,24 @@ pub struct Evacuated {
 /// There is no job of this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no job {}", .0.0)]
-pub struct NoJob(pub JobId);
+pub struct NoSuchJob(pub JobId);
 
 /// Why a job does not run at full speed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the fields say what they are")]
-pub enum Why {
+pub enum DelayReason {
     /// Paused by command.
     Paused,
     /// Clients need the disks. `p99`: the 99th percentile of their latencies in the last interval, if it is known.
     Paced { p99: Option<Duration>, target: Duration },
     /// A more urgent job works.
-    After(Kind, JobId),
+    AfterJob(Kind, JobId),
     /// Disks with the required data are absent.
-    Away(Vec<DiskNumber>),
+    DisksAbsent(Vec<DiskNumber>),
     /// The job failed, and will be retried.
     Failed(String),
     /// The job is incomplete, and continues soon.
-    Soon(String),
+    Incomplete(String),
     /// The job ends after the outstanding pieces.
     Stopping,
 }
@@ -95,7 +95,7 @@ pub struct JobState {
     /// The remaining time, at the current rate.
     pub eta: Option<Duration>,
     /// Why the job does not run at full speed, if it does not.
-    pub why: Option<Why>,
+    pub why: Option<DelayReason>,
 }
 
 impl Kind {
@@ -124,19 +124,19 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for DelayReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::Paused => f.write_str("paused by command"),
-            Why::Paced { p99: Some(p99), target } => {
+            DelayReason::Paused => f.write_str("paused by command"),
+            DelayReason::Paced { p99: Some(p99), target } => {
                 let (p99, target) = (p99.as_millis(), target.as_millis());
                 write!(f, "paced: 99th percentile of client latency is {p99} ms, target {target} ms")
             }
-            Why::Paced { p99: None, target } => {
+            DelayReason::Paced { p99: None, target } => {
                 write!(f, "paced: slow start while clients are active, target {} ms", target.as_millis())
             }
-            Why::After(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
-            Why::Away(disks) => {
+            DelayReason::AfterJob(kind, id) => write!(f, "waits for job {} ({})", id.0, kind.name()),
+            DelayReason::DisksAbsent(disks) => {
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
                 match disks.len() {
                     0 => f.write_str("too few disks are usable"),
@@ -144,9 +144,9 @@ impl fmt::Display for Why {
                     _ => write!(f, "disks {} are absent", list.join(", ")),
                 }
             }
-            Why::Failed(error) => write!(f, "failed, will be retried: {error}"),
-            Why::Soon(why) => write!(f, "incomplete, continues soon: {why}"),
-            Why::Stopping => f.write_str("stopping"),
+            DelayReason::Failed(error) => write!(f, "failed, will be retried: {error}"),
+            DelayReason::Incomplete(why) => write!(f, "incomplete, continues soon: {why}"),
+            DelayReason::Stopping => f.write_str("stopping"),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::board::{Board, Changed, Waiting};
-use super::kinds::Why;
+use super::kinds::DelayReason;
 use super::rate::Rate;
 use super::{JobId, Kind};
 
@@ -19,24 +19,24 @@ pub struct Progress {
     lost: AtomicU64,
     stop: AtomicBool,
     rate: Mutex<Rate>,
-    why: Mutex<Option<Why>>,
+    why: Mutex<Option<DelayReason>>,
     board: Arc<Board>,
     id: JobId,
     kind: Kind,
 }
 
 /// The answer to an owner that works for a job and requests pieces.
-pub(crate) enum Asked {
+pub(crate) enum PieceAnswer {
     /// This many pieces may begin; the owner calls [`Progress::pieces_end`] when they are complete.
     Go(u8),
     /// No piece may begin now: the owner asks again when this completes.
-    Wait(Later),
+    Wait(NextAttempt),
     /// The job must end.
     Stop,
 }
 
 /// Waits for the time at which an owner asks again.
-pub(crate) struct Later {
+pub(crate) struct NextAttempt {
     board: Arc<Board>,
     changed: Changed,
     until: Option<Instant>,
@@ -77,7 +77,7 @@ impl Progress {
     }
 
     /// Why it does not run at full speed now, if it does not.
-    pub fn why(&self) -> Option<Why> {
+    pub fn why(&self) -> Option<DelayReason> {
         self.why.lock().clone()
     }
 
@@ -93,75 +93,75 @@ impl Progress {
     }
 
     /// Adds bytes to the total.
-    pub fn expect(&self, bytes: u64) {
+    pub fn add_total(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Removes unfinished work from the total, because a retry adds it again.
-    pub fn again(&self) {
+    pub fn forget_unfinished(&self) {
         self.total.store(self.done.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// Adds completed bytes, including those that needed no work.
-    pub fn did(&self, bytes: u64) {
+    pub fn add_done(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         self.rate.lock().add(bytes, self.board.now());
     }
 
     /// Adds bytes that were completed before the job began.
-    pub fn skip(&self, bytes: u64) {
+    pub fn add_done_before(&self, bytes: u64) {
         self.total.fetch_add(bytes, Ordering::Relaxed);
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Adds damaged units.
-    pub fn found(&self, healed: u64, lost: u64) {
+    pub fn add_damaged_units(&self, healed: u64, lost: u64) {
         self.healed.fetch_add(healed, Ordering::Relaxed);
         self.lost.fetch_add(lost, Ordering::Relaxed);
     }
 
     /// Waits for permission to do a piece of this many bytes. Returns `None` if the job must end. The caller must
     /// hold no lock of a space.
-    pub async fn piece(&self, bytes: u64) -> Option<Piece<'_>> {
+    pub async fn wait_for_piece(&self, bytes: u64) -> Option<Piece<'_>> {
         loop {
-            match self.pieces(bytes, 1, 1) {
-                Asked::Stop => return None,
-                Asked::Go(_) => return Some(Piece(self)),
-                Asked::Wait(later) => later.changed.or_at(&later.board, later.until).await,
+            match self.request_pieces(bytes, 1, 1) {
+                PieceAnswer::Stop => return None,
+                PieceAnswer::Go(_) => return Some(Piece(self)),
+                PieceAnswer::Wait(next) => next.changed.or_at(&next.board, next.until).await,
             }
         }
     }
 
     /// Asks for up to `most` pieces of `bytes` each, for one of `workers` owners that work for jobs of this board.
-    pub(crate) fn pieces(&self, bytes: u64, most: u8, workers: usize) -> Asked {
+    pub(crate) fn request_pieces(&self, bytes: u64, most: u8, workers: usize) -> PieceAnswer {
         // Subscribed before the check, so that no change between the check and the wait is missed.
         let changed = self.board.changed();
         if self.is_stopped() {
-            *self.why.lock() = Some(Why::Stopping);
-            return Asked::Stop;
+            *self.why.lock() = Some(DelayReason::Stopping);
+            return PieceAnswer::Stop;
         }
         let share = self.board.at_once().div_ceil(workers.max(1)).max(1);
         let most = most.min(u8::try_from(share).unwrap_or(u8::MAX));
         match self.board.ask(self.id, self.kind, bytes, most) {
             Ok((pieces, why)) => {
                 *self.why.lock() = why;
-                Asked::Go(pieces)
+                PieceAnswer::Go(pieces)
             }
             Err(Waiting { why, until }) => {
                 *self.why.lock() = Some(why);
-                Asked::Wait(Later { board: Arc::clone(&self.board), changed, until })
+                PieceAnswer::Wait(NextAttempt { board: Arc::clone(&self.board), changed, until })
             }
         }
     }
 
-    /// Records that pieces of [`Progress::pieces`] have ended; together they had `less` bytes fewer than announced.
+    /// Records that pieces of [`Progress::request_pieces`] have ended; together they had `less` bytes fewer than announced.
     pub(crate) fn pieces_end(&self, count: u8, less: u64) {
         self.board.pieces_end(count, less);
     }
 
     /// Waits until `until` completes, showing a reason. Returns `false` if the job must end. Other jobs continue
     /// meanwhile.
-    pub async fn wait_for(&self, why: Why, until: impl Future<Output = ()>) -> bool {
+    pub async fn wait_for(&self, why: DelayReason, until: impl Future<Output = ()>) -> bool {
         *self.why.lock() = Some(why);
         self.board.idle(self.id, true);
         let mut until = std::pin::pin!(until);
@@ -181,7 +181,7 @@ impl Progress {
     }
 }
 
-impl Later {
+impl NextAttempt {
     /// Waits until something has changed, or until `deadline`.
     pub(crate) async fn wait(self, deadline: Instant) {
         let until = self.until.map_or(deadline, |until| until.min(deadline));

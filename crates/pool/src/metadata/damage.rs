@@ -36,6 +36,6 @@ pub(super) async fn count(
     }
     let ring = read(areas.journal).await?;
     let found = replay(pool, number, [&slots[0], &slots[1]], &ring.unwrap_or_default(), Some(point));
-    let leads = found.is_ok_and(|f| f.place.point == *point && f.place.slot == newest);
+    let leads = found.is_ok_and(|f| f.end.point == *point && f.end.slot == newest);
     Ok(damaged + u64::from(damaged == 0 && !leads))
 }

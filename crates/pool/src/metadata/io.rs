@@ -21,33 +21,33 @@ const PIECE: u64 = 256 << 10;
 pub(crate) struct DiskIo {
     pub(crate) env: Env,
     pub(crate) arena: Arena,
-    /// The epoch of the pool's claim: fenced disks refuse older ones. [`DiskIo::LOOKING`] before a claim exists.
+    /// The epoch of the pool's claim: fenced disks refuse older ones. [`DiskIo::UNOWNED_EPOCH`] before a claim exists.
     pub(crate) epoch: Epoch,
     pub(crate) deadlines: Deadlines,
-    pub(crate) writing: Writing,
+    pub(crate) outstanding_writes: OutstandingWrites,
 }
 
 /// The number of outstanding metadata writes of each disk. This includes abandoned writes, which may still overwrite
 /// newer data.
 #[derive(Clone, Default)]
-pub(crate) struct Writing(Arc<Mutex<BTreeMap<DiskId, usize>>>);
+pub(crate) struct OutstandingWrites(Arc<Mutex<BTreeMap<DiskId, usize>>>);
 
 /// An outstanding write, until it is dropped.
-struct Counted(Writing, DiskId);
+struct OutstandingWrite(OutstandingWrites, DiskId);
 
-impl Writing {
-    fn begin(&self, disk: &DiskId) -> Counted {
+impl OutstandingWrites {
+    fn begin(&self, disk: &DiskId) -> OutstandingWrite {
         *self.0.lock().entry(disk.clone()).or_default() += 1;
-        Counted(self.clone(), disk.clone())
+        OutstandingWrite(self.clone(), disk.clone())
     }
 
     /// Whether a write is outstanding on the disk, on any handle.
-    pub(crate) fn is_to(&self, disk: &DiskId) -> bool {
+    pub(crate) fn has_write(&self, disk: &DiskId) -> bool {
         self.0.lock().contains_key(disk)
     }
 }
 
-impl Drop for Counted {
+impl Drop for OutstandingWrite {
     fn drop(&mut self) {
         let mut under_way = self.0.0.lock();
         if let Some(count) = under_way.get_mut(&self.1) {
@@ -62,11 +62,17 @@ impl Drop for Counted {
 impl DiskIo {
     /// Creates the context for a pool whose claim has this epoch.
     pub(crate) fn new(env: &Env, arena: &Arena, epoch: Epoch, deadlines: Deadlines) -> DiskIo {
-        DiskIo { env: env.clone(), arena: arena.clone(), epoch, deadlines, writing: Writing::default() }
+        DiskIo {
+            env: env.clone(),
+            arena: arena.clone(),
+            epoch,
+            deadlines,
+            outstanding_writes: OutstandingWrites::default(),
+        }
     }
 
     /// The epoch for reading disks, regardless of their owner.
-    pub(crate) const LOOKING: Epoch = Epoch(u64::MAX);
+    pub(crate) const UNOWNED_EPOCH: Epoch = Epoch(u64::MAX);
 
     /// Reads the whole extent.
     pub(crate) async fn read(&self, disk: &Arc<dyn Disk>, at: Extent) -> Result<Vec<u8>, DiskError> {
@@ -147,7 +153,7 @@ impl DiskIo {
         write_through: bool,
     ) -> Result<(), DiskError> {
         let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
-        let counted = self.writing.begin(&disk.info().id);
+        let counted = self.outstanding_writes.begin(&disk.info().id);
         let c = Ctx { deadline: None, ..self.ctx(write_through) };
         let ended = match disk.write(&c, offset, src) {
             Io::Done(result) => return result,

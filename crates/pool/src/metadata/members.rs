@@ -53,22 +53,22 @@ impl Members {
 
 /// The membership to end: a disk that has joined again since is not removed for earlier failures.
 #[derive(Clone)]
-pub(crate) enum Life {
+pub(crate) enum MembershipToEnd {
     /// The current membership.
-    Any,
+    Current,
     /// The membership of this member, unless the disk has a newer one.
-    Of(Arc<Member>),
+    OfMember(Arc<Member>),
     /// A membership that is already ending: the disk is no member any more.
-    Ending,
+    AlreadyEnding,
 }
 
-impl Life {
+impl MembershipToEnd {
     /// Whether the disk's current membership is not the one to end.
-    pub(crate) fn is_over(&self, now: Option<&Arc<Member>>) -> bool {
+    pub(crate) fn has_ended(&self, now: Option<&Arc<Member>>) -> bool {
         match (self, now) {
-            (Life::Of(was), Some(is)) => !Arc::ptr_eq(was, is),
-            (Life::Ending, is) => is.is_some(),
-            (Life::Any, _) | (Life::Of(_), None) => false,
+            (MembershipToEnd::OfMember(was), Some(is)) => !Arc::ptr_eq(was, is),
+            (MembershipToEnd::AlreadyEnding, is) => is.is_some(),
+            (MembershipToEnd::Current, _) | (MembershipToEnd::OfMember(_), None) => false,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Life {
 /// A disk to remove from service.
 pub(crate) struct Removal {
     pub(crate) disk: DiskNumber,
-    pub(crate) life: Life,
+    pub(crate) membership: MembershipToEnd,
     pub(crate) reason: Absence,
 }
 

@@ -31,10 +31,10 @@ mod writer;
 #[cfg(test)]
 pub(crate) use encoded::Encoded;
 pub(crate) use io::DiskIo;
-pub(crate) use members::{Life, Removal, absence};
 pub use members::{Member, Members};
+pub(crate) use members::{MembershipToEnd, Removal, absence};
 pub(crate) use replay::{History, Point};
 pub use store::{CommitError, Suspension};
 pub(crate) use store::{Metadata, Opening};
-pub(crate) use survey::{Seen, Survey};
+pub(crate) use survey::{DiskMetadata, Survey};
 pub(crate) use voter::Voter;

@@ -14,7 +14,7 @@ pub(crate) struct History {
 
 /// The end of a disk's history, where its writer continues.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct HistoryEnd {
     pub(crate) point: Point,
     /// The slot of the disk's newest checkpoint: the next one is written to the other slot.
     pub(crate) slot: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Place {
 pub(crate) struct Replayed {
     /// The state; `None` if it equals the known one.
     pub(crate) state: Option<State>,
-    pub(crate) place: Place,
+    pub(crate) end: HistoryEnd,
 }
 
 /// A place in the sequence of records. Two points with equal epoch, sequence and incarnation are equal.
@@ -102,7 +102,7 @@ pub(crate) fn replay(
         if newer_records(pool, disk, ring, &point) {
             return Err(Unusable::Gap(point.sequence));
         }
-        return Ok(Replayed { state, place: Place { point, slot } });
+        return Ok(Replayed { state, end: HistoryEnd { point, slot } });
     }
     Err(why)
 }

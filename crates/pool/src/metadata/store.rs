@@ -15,11 +15,11 @@ use super::io::DiskIo;
 use super::members::{Member, Members, Removal};
 use super::replay::Point;
 use super::voter::Voter;
-use super::writer::{Leaver, Writer};
+use super::writer::{AnsweredRemoval, Writer};
 use crate::authority::{AuthorityValue, PoolAuthority, Revision, Tenure};
 use crate::coordinator::{Owners, Views};
 use crate::format::Claimant;
-use crate::metadata::Life;
+use crate::metadata::MembershipToEnd;
 use crate::supervision::Supervision;
 use crate::{Absence, DiskNumber, InvalidOp, Op, SpaceId, State};
 
@@ -118,15 +118,15 @@ pub(crate) type Decide = Box<dyn FnOnce(&State) -> Vec<Op> + Send>;
 
 pub(crate) type Done = oneshot::Sender<Result<(), CommitError>>;
 
-pub(crate) type Act = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()> + Send>;
+pub(crate) type WriterTask = Box<dyn for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, ()> + Send>;
 
 pub(crate) enum Request {
     /// Operations to commit. Several commits share a record.
     Commit { decide: Decide, done: Done },
     /// Disks to remove from service. Those of several requests share a record, too.
-    Leave(Vec<(Leaver, Done)>),
+    Remove(Vec<(AnsweredRemoval, Done)>),
     /// Any other work, between two records.
-    Do(Act),
+    Run(WriterTask),
 }
 
 /// The input of an opening: the state is chosen, and the claim is durable on the voters.
@@ -233,25 +233,28 @@ impl Metadata {
 
     /// Removes a disk from service, and marks the regions stale that the owners of spaces state. Does nothing if the
     /// disk is absent already, or has another membership.
-    pub(crate) async fn leave(
+    pub(crate) async fn remove_from_service(
         &self,
         disk: DiskNumber,
-        life: Life,
+        membership: MembershipToEnd,
         reason: Absence,
     ) -> Result<(), CommitError> {
-        let mut left = self.leave_all(vec![Removal { disk, life, reason }]).await;
+        let mut left = self.remove_all_from_service(vec![Removal { disk, membership, reason }]).await;
         left.remove(0)
     }
 
-    /// [`Metadata::leave`] for several disks, such as those of a node that does not respond. They share a record, as
+    /// [`Metadata::remove_from_service`] for several disks, such as those of a node that does not respond. They share a record, as
     /// far as they may be absent together. Returns the result of each.
-    pub(crate) async fn leave_all(&self, removals: Vec<Removal>) -> Vec<Result<(), CommitError>> {
-        let (mut leaving, mut is_over) = (Vec::new(), Vec::new());
+    pub(crate) async fn remove_all_from_service(
+        &self,
+        removals: Vec<Removal>,
+    ) -> Vec<Result<(), CommitError>> {
+        let (mut leaving, mut has_ended) = (Vec::new(), Vec::new());
         for removal in removals {
             let of = self.read(|s| s.membership(removal.disk).filter(|_| s.has_rows(removal.disk)));
             // Checked after the membership was read: it may be that of a disk that has returned.
-            is_over.push(removal.life.is_over(self.members().get(removal.disk)));
-            if is_over.last() == Some(&false) {
+            has_ended.push(removal.membership.has_ended(self.members().get(removal.disk)));
+            if has_ended.last() == Some(&false) {
                 leaving.push((removal, of));
             }
         }
@@ -259,38 +262,38 @@ impl Metadata {
         if !leaving.is_empty() {
             // The owners that were asked must be notified of the result, even if the caller stops waiting.
             let metadata = self.clone();
-            left = self.env.run(async move { metadata.leave_after_rounds(leaving).await }).await;
+            left = self.env.run(async move { metadata.remove_after_asking_owners(leaving).await }).await;
         }
         let mut left = left.into_iter();
-        is_over.iter().map(|over| if *over { None } else { left.next() }.unwrap_or(Ok(()))).collect()
+        has_ended.iter().map(|ended| if *ended { None } else { left.next() }.unwrap_or(Ok(()))).collect()
     }
 
     /// Asks the owners of spaces first, about each disk with a membership.
-    async fn leave_after_rounds(
+    async fn remove_after_asking_owners(
         &self,
         leaving: Vec<(Removal, Option<Membership>)>,
     ) -> Vec<Result<(), CommitError>> {
         let rounds = leaving.iter().map(async |(removal, of)| {
             let (disk, of) = (removal.disk, (*of)?);
             let spaces = || self.read(|s| s.spaces_on(disk).collect());
-            Some((disk, of, self.shared.owners.ask(&self.env, disk, of, spaces).await))
+            Some((disk, of, self.shared.owners.ask_about_removal(&self.env, disk, of, spaces).await))
         });
         let mut rounds = join_all(rounds).await;
-        let (mut leavers, mut results) = (Vec::new(), Vec::new());
+        let (mut removals, mut results) = (Vec::new(), Vec::new());
         for ((removal, _), round) in leaving.into_iter().zip(&mut rounds) {
             let answers = round.as_mut().map(|(_, of, round)| (*of, std::mem::take(&mut round.answers)));
             let (done, result) = oneshot::channel();
-            leavers.push((Leaver { removal, answers }, done));
+            removals.push((AnsweredRemoval { removal, answers }, done));
             results.push(result);
         }
         let ended = || CommitError::Suspended(self.shared.tenure.over().unwrap_or(Suspension::Ended));
         // If the writer has ended, the request and `done` are dropped.
-        let _ = self.requests.send(Request::Leave(leavers)).await;
+        let _ = self.requests.send(Request::Remove(removals)).await;
         let left = join_all(results).await.into_iter().map(|left| left.unwrap_or_else(|_| Err(ended())));
         let left = left.collect();
         for (disk, of, round) in rounds.into_iter().flatten() {
             if self.read(|s| s.membership(disk)) == Some(of) {
-                round.stays();
+                round.notify_disk_stays();
             }
         }
         left
@@ -340,7 +343,7 @@ impl Metadata {
         act: impl for<'a> FnOnce(&'a mut Writer) -> BoxFuture<'a, Result<T, CommitError>> + Send + 'static,
     ) -> Result<T, CommitError> {
         self.ask(|done| {
-            Request::Do(Box::new(|writer| {
+            Request::Run(Box::new(|writer| {
                 Box::pin(async move {
                     let _ = done.send(act(writer).await); // the caller may have been dropped
                 })

@@ -7,19 +7,19 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::io::DiskIo;
-use super::replay::{History, Place, Unusable, newer_slot, replay};
+use super::replay::{History, HistoryEnd, Unusable, newer_slot, replay};
 use crate::authority::newest_claim;
 use crate::format::{Areas, BLOCK, Claim, Extent, Kind, frame_size};
 use crate::{DiskNumber, PoolId};
 
 /// The contents of a disk's metadata.
-pub(crate) struct Seen {
+pub(crate) struct DiskMetadata {
     pub(crate) claim: Option<Claim>,
     /// The number of damaged claims. Each may have been a claim of a higher epoch than the newest claim that can be
     /// read.
     pub(crate) claims_damaged: u64,
     /// The end of the disk's newest history.
-    pub(crate) history: Result<Place, Unreadable>,
+    pub(crate) history: Result<HistoryEnd, Unreadable>,
 }
 
 /// Why a disk's metadata is not used.
@@ -41,26 +41,26 @@ pub(crate) struct Survey {
 }
 
 /// Disks whose checkpoints and journals are read at a time.
-const AT_ONCE: usize = 2;
+const READS_AT_ONCE: usize = 2;
 
 impl Survey {
     pub(crate) fn new() -> Survey {
-        Survey { newest: Mutex::new(None), reading: Semaphore::new(AT_ONCE) }
+        Survey { newest: Mutex::new(None), reading: Semaphore::new(READS_AT_ONCE) }
     }
 
     /// Reads the claim, the checkpoints and the journal of a disk.
-    pub(crate) async fn look(
+    pub(crate) async fn read_disk(
         &self,
         io: &DiskIo,
         disk: &Arc<dyn Disk>,
         areas: &Areas,
         pool: PoolId,
         number: DiskNumber,
-    ) -> Seen {
+    ) -> DiskMetadata {
         let (claim, claims_damaged) = newest_claim(io, disk, areas, pool, number).await;
         let _one = self.reading.acquire().await;
         let history = self.history(io, disk, areas, pool, number).await;
-        Seen { claim, claims_damaged, history }
+        DiskMetadata { claim, claims_damaged, history }
     }
 
     /// The newest history of all disks that were read.
@@ -75,7 +75,7 @@ impl Survey {
         areas: &Areas,
         pool: PoolId,
         number: DiskNumber,
-    ) -> Result<Place, Unreadable> {
+    ) -> Result<HistoryEnd, Unreadable> {
         // A read error of one checkpoint counts as damage: the other one and the journal may suffice.
         let [a, b] = areas.checkpoints().map(|c| Extent { length: BLOCK as u64, ..c });
         let mut slots = match (io.read(disk, a).await, io.read(disk, b).await) {
@@ -108,17 +108,17 @@ impl Survey {
         number: DiskNumber,
         slots: &[Vec<u8>; 2],
         ring: &[u8],
-    ) -> Result<Place, Unusable> {
+    ) -> Result<HistoryEnd, Unusable> {
         let mut newest = self.newest.lock();
         let known = newest.as_ref().map(|n| &n.point);
         let found = replay(pool, number, [&slots[0], &slots[1]], ring, known)?;
-        let point = found.place.point;
+        let point = found.end.point;
         if let Some(state) = found.state
             && newest.as_ref().is_none_or(|n| n.point < point)
         {
             *newest = Some(History { state, point });
         }
-        Ok(found.place)
+        Ok(found.end)
     }
 }
 

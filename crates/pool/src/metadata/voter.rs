@@ -22,7 +22,7 @@ pub(crate) struct Voter {
 }
 
 /// Blocks to write to a voter.
-pub(crate) enum Put {
+pub(crate) enum VoterWrite {
     Record {
         offset: u64,
         bytes: Vec<u8>,
@@ -43,7 +43,7 @@ impl Voter {
 
     /// The blocks of a record that follows `before`. Returns `None` if they do not fit: a checkpoint must be written
     /// instead.
-    pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<Put> {
+    pub(crate) fn record(&mut self, pool: PoolId, before: &Point, body: &[u8]) -> Option<VoterWrite> {
         let size = framed(body.len()) as u64;
         // A record that takes much of the ring would soon require a checkpoint, so a checkpoint is written instead.
         if size > self.member.areas.journal.length / 4 {
@@ -51,16 +51,16 @@ impl Voter {
         }
         let at = self.ring.take(size)?;
         let header = Header { sequence: before.sequence + 1, ..self.header(Kind::Record, pool, before) };
-        Some(Put::Record { offset: self.member.areas.journal.offset + at, bytes: header.frame(body) })
+        Some(VoterWrite::Record { offset: self.member.areas.journal.offset + at, bytes: header.frame(body) })
     }
 
     /// The blocks of a checkpoint; the caller has made sure that they fit ([`Voter::room`]).
-    pub(crate) fn checkpoint(&mut self, pool: PoolId, point: &Point, state: &Encoded) -> Put {
+    pub(crate) fn checkpoint(&mut self, pool: PoolId, point: &Point, state: &Encoded) -> VoterWrite {
         let parts = state.checkpoint(&self.header(Kind::Checkpoint, pool, point), self.ring.at());
         let area = self.member.areas.checkpoints()[self.slot];
         self.slot ^= 1;
         self.ring.clear();
-        Put::Checkpoint { offset: area.offset, parts }
+        VoterWrite::Checkpoint { offset: area.offset, parts }
     }
 
     /// Whether a checkpoint should be written.
@@ -92,12 +92,12 @@ impl Voter {
     }
 }
 
-impl Put {
+impl VoterWrite {
     /// Writes the blocks durably.
     pub(crate) async fn write(self, io: &DiskIo, member: &Member) -> Result<(), DiskError> {
         match self {
-            Put::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,
-            Put::Checkpoint { offset, parts } => io.write_and_flush(&member.disk, offset, parts).await,
+            VoterWrite::Record { offset, bytes } => io.write_durably(&member.disk, offset, bytes).await,
+            VoterWrite::Checkpoint { offset, parts } => io.write_and_flush(&member.disk, offset, parts).await,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The one task that changes the metadata: its requests, and records. Changes of the voters are in `disks.rs` and
-//! `leaving.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
+//! `removal.rs`, the writer's side of the pool's authority in `owner.rs`. The invariants are the module's (`mod.rs`).
 
 mod disks;
-mod leaving;
 mod owner;
+mod removal;
 mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,11 +17,11 @@ use super::encoded::Encoded;
 use super::io::DiskIo;
 use super::replay::Point;
 use super::store::{CommitError, Decide, Done, Opening, Request, Shared, Suspension};
-use super::voter::{Put, Voter};
+use super::voter::{Voter, VoterWrite};
 use crate::authority::{AuthorityValue, Config, InForce, PoolAuthority, Quorum, Revision};
 use crate::format::{encode_record, state_size_bound};
 use crate::{DiskNumber, Op, State};
-pub(super) use leaving::Leaver;
+pub(super) use removal::AnsweredRemoval;
 
 pub(crate) struct Writer {
     io: DiskIo,
@@ -112,23 +112,23 @@ impl Writer {
     pub(crate) async fn run(mut self, mut queue: mpsc::Receiver<Request>) {
         let mut batch = Vec::new();
         while queue.recv_many(&mut batch, BATCH).await > 0 {
-            let (mut commits, mut leavers) = (Vec::new(), Vec::new());
+            let (mut commits, mut removals) = (Vec::new(), Vec::new());
             for request in batch.drain(..) {
                 // Keeps the order of the requests: at most one of the two lists has entries.
                 if !matches!(request, Request::Commit { .. }) {
                     self.commit_batch(std::mem::take(&mut commits)).await;
                 }
-                if !matches!(request, Request::Leave(_)) {
-                    self.leave(std::mem::take(&mut leavers)).await;
+                if !matches!(request, Request::Remove(_)) {
+                    self.remove_from_service(std::mem::take(&mut removals)).await;
                 }
                 match request {
                     Request::Commit { decide, done } => commits.push((decide, done)),
-                    Request::Leave(more) => leavers.extend(more),
-                    Request::Do(act) => act(&mut self).await,
+                    Request::Remove(more) => removals.extend(more),
+                    Request::Run(act) => act(&mut self).await,
                 }
             }
             self.commit_batch(commits).await;
-            self.leave(leavers).await;
+            self.remove_from_service(removals).await;
             if self.voters.values().any(Voter::is_filling) {
                 self.checkpoint().await;
             }
@@ -258,7 +258,7 @@ impl Writer {
                 Form::Record => voter.record(pool, &before, &body),
                 Form::Checkpoint => None,
             };
-            let put: Put = record.unwrap_or_else(|| {
+            let put: VoterWrite = record.unwrap_or_else(|| {
                 let state = state.get_or_insert_with(|| Encoded::new(&self.shadow));
                 voter.checkpoint(pool, &self.point, state)
             });

@@ -7,7 +7,7 @@ use pool_seam::media_number;
 
 use super::create::{NewDisk, describe, suitable};
 use super::error::{AdminError, Unsuitable};
-use super::plan::{Freshness, Shown, continued_alone, freshness};
+use super::plan::{Freshness, LabelContents, continued_alone, freshness};
 use super::{Pool, labels};
 use crate::format::Label;
 use crate::metadata::{Member, Survey};
@@ -31,7 +31,7 @@ impl Pool {
             return Err(Unsuitable::Twice.into());
         }
         let id = &new.disk.info().id;
-        if inner.io.writing.is_to(id) || inner.metadata.supervision().is_modifying(None, id) {
+        if inner.io.outstanding_writes.has_write(id) || inner.metadata.supervision().is_modifying(None, id) {
             return Err(Unsuitable::StillWriting.into());
         }
         let record = describe(&inner.io.env, new, &areas);
@@ -93,14 +93,14 @@ impl Pool {
         }
         let id = &disk.info().id;
         let owners = inner.metadata.supervision().is_modifying(Some(number), id);
-        if owners || inner.io.writing.is_to(id) {
+        if owners || inner.io.outstanding_writes.has_write(id) {
             return Err(AdminError::StillWriting(number));
         }
         let size = disk.info().geometry.size;
         if size < label.areas.size {
             return Err(Unsuitable::Small { size, least: label.areas.size }.into());
         }
-        let shown = Shown {
+        let contents = LabelContents {
             id: label.id,
             epoch: label.epoch,
             incarnation: label.incarnation,
@@ -110,7 +110,7 @@ impl Pool {
         };
         // A pool that accepts no changes must not write a label.
         let mut stale = Vec::new();
-        let freshness = self.read(|s| freshness(s, number, &shown));
+        let freshness = self.read(|s| freshness(s, number, &contents));
         if freshness == Freshness::Diverged && !accept_loss {
             return Err(AdminError::Diverged(number));
         }
@@ -125,7 +125,7 @@ impl Pool {
             }
         }
         let membership = record.next_membership();
-        let (spaces, _joining) = self.ask_joining(number, membership, &disk, accept_loss).await?;
+        let (spaces, _joining) = self.ask_about_joining(number, membership, &disk, accept_loss).await?;
         // Committed before the disk gets a label, with which it would look current.
         inner.changing()?.commit(stale).await?;
         labels::invalidate_metadata(&inner.io, &disk, &label.areas).await.map_err(Unsuitable::Disk)?;
@@ -139,7 +139,7 @@ impl Pool {
             vec![Op::Labelled { disk: number, sequence }, Op::DiskPresent { disk: number, membership }];
         ops.extend(spaces);
         inner.changing()?.join(member, ops).await?;
-        inner.events.joins(number);
+        inner.events.disk_joined(number);
         Ok(number)
     }
 
@@ -150,8 +150,8 @@ impl Pool {
             return false;
         }
         let (io, number) = (&self.inner.io, label.number);
-        let seen = Survey::new().look(io, disk, &label.areas, label.pool, number).await;
-        seen.history.is_ok_and(|h| self.read(|s| continued_alone(s, &h.point)))
+        let metadata = Survey::new().read_disk(io, disk, &label.areas, label.pool, number).await;
+        metadata.history.is_ok_and(|h| self.read(|s| continued_alone(s, &h.point)))
     }
 
     /// Sets the policy for full pools and lost disks. Errors: [`CommitError::Invalid`]: an invalid percentage.

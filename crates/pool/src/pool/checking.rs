@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 
 use super::{Pool, labels};
 use crate::format::{Areas, FrameError, LabelError};
-use crate::metadata::{Life, Removal};
+use crate::metadata::{MembershipToEnd, Removal};
 use crate::{Absence, CommitError, DiskNumber, Member};
 
 impl Pool {
@@ -19,7 +19,7 @@ impl Pool {
         let members = self.members();
         let looks = members.iter().map(async |member| match self.check(member).await {
             Ok(()) => {
-                self.events().is_there(member.number);
+                self.events().disk_found(member.number);
                 None
             }
             Err(error) => Some((member, error)),
@@ -29,10 +29,10 @@ impl Pool {
         let failed: Vec<_> = failed.filter(|(_, e)| !matches!(e, DiskError::Fenced { .. })).collect();
         let removal = |(member, _): &(&Arc<Member>, DiskError)| Removal {
             disk: member.number,
-            life: Life::Of(Arc::clone(member)),
+            membership: MembershipToEnd::OfMember(Arc::clone(member)),
             reason: Absence::Gone,
         };
-        let left = self.metadata().leave_all(failed.iter().map(removal).collect()).await;
+        let left = self.metadata().remove_all_from_service(failed.iter().map(removal).collect()).await;
         for ((member, error), left) in failed.iter().zip(left) {
             self.failed_check(member.number, error, left)?;
         }

@@ -12,7 +12,7 @@ use super::error::{CreateError, Unsuitable};
 use super::{Pool, labels};
 use crate::authority::{self, AuthorityValue, CasError, Labels, PoolAuthority, Revision};
 use crate::format::{Areas, Claimant, FrameError, Label, LabelError};
-use crate::metadata::{DiskIo, Life, Member, Members, Opening, Point, Voter, absence};
+use crate::metadata::{DiskIo, Member, Members, MembershipToEnd, Opening, Point, Voter, absence};
 use crate::{
     CommitError, Deadlines, DiskId, DiskNumber, DiskRecord, FaultDomains, Op, PoolId, Presence, State, UNIT,
     Usage, voters,
@@ -192,8 +192,8 @@ impl Pool {
             self.inner.unlabelled.lock().remove(&disk);
             return Ok(Some(Op::Labelled { disk, sequence: label.sequence }));
         };
-        let life = Life::Of(Arc::clone(member));
-        match self.inner.metadata.leave(disk, life, absence(&error)).await {
+        let membership = MembershipToEnd::OfMember(Arc::clone(member));
+        match self.inner.metadata.remove_from_service(disk, membership, absence(&error)).await {
             Err(CommitError::Needed(_)) => {
                 self.inner.unlabelled.lock().insert(disk, error.to_string());
                 tracing::warn!(disk = disk.0, %error, "a disk did not accept its label, but stays in service: it has the only current copy of some data");

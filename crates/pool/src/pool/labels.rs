@@ -21,7 +21,7 @@ pub struct FoundLabel {
 /// Reads the labels of disks, to find pools that could be opened. Writes nothing and reads no claims. Disks have the
 /// default [`Deadlines`].
 pub async fn scan(env: &env::Env, arena: &arena::Arena, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {
-    scan_by(&DiskIo::new(env, arena, DiskIo::LOOKING, Deadlines::default()), disks).await
+    scan_by(&DiskIo::new(env, arena, DiskIo::UNOWNED_EPOCH, Deadlines::default()), disks).await
 }
 
 pub(super) async fn scan_by(io: &DiskIo, disks: &[Arc<dyn Disk>]) -> Vec<FoundLabel> {

@@ -23,7 +23,7 @@ use crate::coordinator::Orders;
 use crate::events::Events;
 use crate::jobs::Board;
 use crate::jobs::pacer::Pacing;
-use crate::metadata::{DiskIo, Life, Members, Metadata, Opening, Point, Suspension};
+use crate::metadata::{DiskIo, Members, MembershipToEnd, Metadata, Opening, Point, Suspension};
 use crate::{Absence, CommitError, Deadlines, DiskNumber, Op, PoolId, SpaceId, SpaceOp, State};
 
 /// An open pool. Clones are handles on the same pool. If the last one is dropped without [`Pool::export`], the claim
@@ -177,7 +177,7 @@ impl Pool {
     /// [`CommitError::Needed`]: the disk is only slow, and needed; or it failed a write or a flush, and has the only
     /// copy of some data. Then nothing has changed.
     pub async fn disk_failed(&self, disk: DiskNumber, reason: Absence) -> Result<(), CommitError> {
-        self.metadata().leave(disk, Life::Any, reason).await
+        self.metadata().remove_from_service(disk, MembershipToEnd::Current, reason).await
     }
 
     /// The metadata, for changes.

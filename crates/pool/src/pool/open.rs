@@ -17,7 +17,7 @@ use super::labels::{self, FoundLabel};
 use super::plan::plan;
 use crate::authority::{self, AuthorityValue, CasError, Labels, Lease, PoolAuthority, Quorum};
 use crate::format::{Claim, Claimant, FeatureClass, Label};
-use crate::metadata::{DiskIo, History, Member, Members, Opening, Point, Seen, Survey, Voter};
+use crate::metadata::{DiskIo, DiskMetadata, History, Member, Members, Opening, Point, Survey, Voter};
 use crate::{Deadlines, DiskNumber, Op, PoolId};
 use judge::{enough, exposed, judge, refuse_divergence};
 
@@ -82,7 +82,7 @@ impl OpenOptions {
 struct Candidate {
     disk: Arc<dyn Disk>,
     label: Label,
-    seen: Seen,
+    metadata: DiskMetadata,
 }
 
 /// The disks of the pool, and their newest history.
@@ -114,7 +114,7 @@ impl Pool {
         disks: &[Arc<dyn Disk>],
         options: &OpenOptions,
     ) -> Result<Opened, OpenError> {
-        let io = DiskIo::new(env, arena, DiskIo::LOOKING, options.deadlines);
+        let io = DiskIo::new(env, arena, DiskIo::UNOWNED_EPOCH, options.deadlines);
         let overlaid = options.read_only.then(|| overlaid(disks));
         let disks = overlaid.as_deref().unwrap_or(disks);
         // Read before the metadata: a later claim is detected when the value is replaced.
@@ -185,7 +185,7 @@ impl Pool {
         };
 
         let (state, candidates) = (&verdict.newest.state, &found.disks);
-        let plan = plan(state, &verdict.shown, &verdict.seen, doubt, options.accept_loss)?;
+        let plan = plan(state, &verdict.labels, &verdict.seen, doubt, options.accept_loss)?;
         let may_be_stale = if doubt { exposed(state, &plan.missing) } else { Vec::new() };
         let (epoch, incarnation) = (value.epoch, value.incarnation);
         let mut ops = vec![Op::Opened { epoch, incarnation }];
@@ -224,8 +224,8 @@ impl Pool {
 
 impl Candidate {
     fn highest_epoch(&self) -> u64 {
-        let claim = self.seen.claim.as_ref().map_or(0, |c| c.epoch) + self.seen.claims_damaged;
-        let history = self.seen.history.as_ref().map_or(0, |h| h.point.epoch);
+        let claim = self.metadata.claim.as_ref().map_or(0, |c| c.epoch) + self.metadata.claims_damaged;
+        let history = self.metadata.history.as_ref().map_or(0, |h| h.point.epoch);
         claim.max(history).max(self.label.epoch)
     }
 
@@ -237,7 +237,7 @@ impl Candidate {
     /// The slot for this voter's next checkpoint: the slot of its history is preserved until that checkpoint is
     /// durable.
     fn slot(&self) -> usize {
-        self.seen.history.as_ref().map_or(0, |h| h.slot ^ 1)
+        self.metadata.history.as_ref().map_or(0, |h| h.slot ^ 1)
     }
 }
 
@@ -252,7 +252,7 @@ impl Candidates {
     }
 
     fn claims(&self) -> BTreeMap<DiskNumber, Claim> {
-        self.disks.iter().filter_map(|(number, c)| Some((*number, c.seen.claim.clone()?))).collect()
+        self.disks.iter().filter_map(|(number, c)| Some((*number, c.metadata.claim.clone()?))).collect()
     }
 }
 
@@ -307,8 +307,8 @@ async fn candidates(
     }
     let survey = Survey::new();
     let looked = ours.into_iter().map(async |((number, _), (disk, label))| {
-        let seen = survey.look(io, disk, &label.areas, pool, number).await;
-        (number, Candidate { disk: Arc::clone(disk), label: label.clone(), seen })
+        let metadata = survey.read_disk(io, disk, &label.areas, pool, number).await;
+        (number, Candidate { disk: Arc::clone(disk), label: label.clone(), metadata })
     });
     let looked = join_all(looked).await;
     if looked.is_empty() {

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::metadata::Point;
-use crate::state::Answers;
+use crate::state::OwnerAnswers;
 use crate::{Absence, DiskId, DiskNumber, InvalidOp, Op, Presence, State};
 
 /// The contents of a disk's label.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct LabelContents {
     pub(super) id: DiskId,
     pub(super) epoch: u64,
     pub(super) incarnation: u64,
@@ -51,13 +51,13 @@ pub(super) fn continued_alone(state: &State, point: &Point) -> bool {
 }
 
 /// The age of the disk's contents.
-pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Freshness {
+pub(super) fn freshness(state: &State, disk: DiskNumber, label: &LabelContents) -> Freshness {
     let remembered = state.disks.get(&disk).map_or(0, |d| d.label_sequence);
-    let ours = state.epochs.get(&shown.epoch) == Some(&shown.incarnation);
-    let forgotten = state.epochs.first_key_value().is_some_and(|(first, _)| shown.epoch < *first);
-    if shown.continued_alone || (!ours && !forgotten) {
+    let ours = state.epochs.get(&label.epoch) == Some(&label.incarnation);
+    let forgotten = state.epochs.first_key_value().is_some_and(|(first, _)| label.epoch < *first);
+    if label.continued_alone || (!ours && !forgotten) {
         Freshness::Diverged
-    } else if !ours || shown.sequence < remembered || shown.behind {
+    } else if !ours || label.sequence < remembered || label.behind {
         Freshness::Old
     } else {
         Freshness::Current
@@ -68,7 +68,7 @@ pub(super) fn freshness(state: &State, disk: DiskNumber, shown: &Shown) -> Fresh
 /// newer, and their loss is accepted. `accept_loss`: the loss of the data of stale disks is accepted, too.
 pub(super) fn plan(
     state: &State,
-    shown: &BTreeMap<DiskNumber, Shown>,
+    labels: &BTreeMap<DiskNumber, LabelContents>,
     writers: &BTreeSet<DiskNumber>,
     doubt: bool,
     accept_loss: bool,
@@ -78,10 +78,10 @@ pub(super) fn plan(
     // First, so that no removed disk is a voter when it is removed.
     draft.add(Op::Voters { voters: writers.clone() })?;
     for (&disk, record) in &*state.disks {
-        let Some(label) = shown.get(&disk).filter(|l| l.id == record.id) else {
+        let Some(label) = labels.get(&disk).filter(|l| l.id == record.id) else {
             if record.presence == Presence::Present {
                 plan.missing.push(disk);
-                draft.leave(disk, Absence::NotFound)?;
+                draft.remove_from_service(disk, Absence::NotFound)?;
             }
             if doubt {
                 draft.add(Op::MarkDiskStale { disk })?;
@@ -101,7 +101,7 @@ pub(super) fn plan(
         let keeps_old = stale && !accept_loss && draft.state.has_only_copies(disk);
         match (record.presence, returns && !keeps_old) {
             (Presence::Present, true) => drop(plan.members.insert(disk)),
-            (Presence::Present, false) => draft.leave(disk, Absence::Stale)?,
+            (Presence::Present, false) => draft.remove_from_service(disk, Absence::Stale)?,
             (Presence::Absent(_), true) => {
                 draft.add(Op::DiskPresent { disk, membership: record.next_membership() })?;
                 plan.members.insert(disk);
@@ -127,8 +127,8 @@ impl Draft {
     }
 
     /// Removes a disk as unaccounted: the logs of its spaces have the writes in flight.
-    fn leave(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
-        let ops = self.state.leave(disk, reason, &Answers::new());
+    fn remove_from_service(&mut self, disk: DiskNumber, reason: Absence) -> Result<(), InvalidOp> {
+        let ops = self.state.removal_ops(disk, reason, &OwnerAnswers::new());
         ops.into_iter().try_for_each(|op| self.add(op))
     }
 }

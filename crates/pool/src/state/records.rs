@@ -116,7 +116,7 @@ pub enum Op {
     AddDisk { disk: DiskNumber, record: DiskRecord },
     /// Removes an empty disk from the pool.
     RemoveDisk { disk: DiskNumber },
-    /// Removes the disk from service. See [`super::State::leave`].
+    /// Removes the disk from service. See [`super::State::removal_ops`].
     DiskAbsent { disk: DiskNumber, reason: Absence },
     /// Returns the disk to service: it gets writes, and is current except for its stale regions.
     DiskPresent { disk: DiskNumber, membership: Membership },

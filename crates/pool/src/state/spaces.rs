@@ -2,9 +2,9 @@
 
 mod apply;
 mod index;
-mod leaving;
 mod op;
 mod parts;
+mod removal;
 mod request;
 mod reshape;
 #[cfg(test)]
@@ -20,9 +20,9 @@ use pool_seam::{
 use super::State;
 use crate::{DiskNumber, RowNumber, SpaceId};
 pub(super) use index::Index;
-pub use leaving::Answers;
 pub use op::{NewSlab, SpaceOp};
-pub(crate) use request::{Carried, Refusal, carry_out};
+pub use removal::OwnerAnswers;
+pub(crate) use request::{Refusal, RequestOutcome, carry_out};
 pub(crate) use reshape::dropped;
 
 /// The stale bits of a wholly stale copy, in slabs of any size.

@@ -71,7 +71,7 @@ fn the_last_copy_is_never_written_off() {
 fn a_disk_leaves_with_what_it_may_have_lost() {
     let mut s = pool(2);
     s.fill(SPACE, ROW, [place(0, 0), place(1, 0)]).unwrap();
-    s.apply_all(&s.leave(DiskNumber(1), Absence::Gone, &Answers::new())).unwrap();
+    s.apply_all(&s.removal_ops(DiskNumber(1), Absence::Gone, &OwnerAnswers::new())).unwrap();
     assert_eq!(s.voters, [DiskNumber(0)].into());
     let record = s.spaces[&SPACE].clone();
     let copy = row_of(&s).slabs[1];
@@ -89,8 +89,8 @@ fn a_disk_leaves_with_what_it_may_have_lost() {
     s.apply_stale(SPACE, ROW, 1, 0b1000).unwrap();
     let copy = row_of(&s).slabs[1];
     assert!(s.is_current(&s.spaces[&SPACE], &copy, 1) && !s.is_current(&s.spaces[&SPACE], &copy, 0b1000));
-    let said = CopyRegions { row: ROW, generation: row_of(&s).slabs[0].generation, regions: 0b1001 };
-    let mut ops = s.leave(DiskNumber(0), Absence::Gone, &Answers::from([(SPACE, vec![said])]));
+    let reported = CopyRegions { row: ROW, generation: row_of(&s).slabs[0].generation, regions: 0b1001 };
+    let mut ops = s.removal_ops(DiskNumber(0), Absence::Gone, &OwnerAnswers::from([(SPACE, vec![reported])]));
     let mut left = s.clone();
     left.apply_all(&ops).unwrap();
     assert_eq!(left.stale_regions_of(SPACE, ROW), [0b1, 0b1000], "what it has alone it is not said to lack");
@@ -137,7 +137,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     s.apply(&begin(place(3, 5))).unwrap();
     s.apply_current(SPACE, ROW, 2, u64::MAX).unwrap();
     let mut left = s.clone();
-    left.apply_all(&left.leave(DiskNumber(3), Absence::Gone, &Answers::new())).unwrap();
+    left.apply_all(&left.removal_ops(DiskNumber(3), Absence::Gone, &OwnerAnswers::new())).unwrap();
     assert_eq!(left.apply(&end), none);
     left.apply(&cancel).unwrap();
     // A move is cancelled, and another one is freed with its row.
@@ -226,7 +226,8 @@ fn a_disk_that_has_something_alone_is_needed() {
     s.apply_stale(SPACE, ROW, 1, 0b10).unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.needs(DiskNumber(1)));
     s.apply_current(SPACE, ROW, 1, u64::MAX).unwrap();
-    s.apply_all(&s.leave(DiskNumber(1), Absence::Gone, &Answers::from([(SPACE, vec![])]))).unwrap();
+    s.apply_all(&s.removal_ops(DiskNumber(1), Absence::Gone, &OwnerAnswers::from([(SPACE, vec![])])))
+        .unwrap();
     assert!(s.needs(DiskNumber(0)) && !s.has_only_copies(DiskNumber(0)), "the other is only away");
 }
 

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::Supervision;
 use super::budget::Budget;
-use super::lately::RecentLatencies;
+use super::recent_latencies::RecentLatencies;
 use crate::{DiskNumber, Pool};
 
 /// The minimum time before a read is late: timers have a precision of a millisecond, and faster reads need no hedge.

@@ -1,12 +1,12 @@
-//! The recent latencies of a disk's I/Os, for the comparison of disks in [`standing`](super::standing).
+//! The recent latencies of a disk's I/Os, for the comparison of disks in [`outliers`](super::outliers).
 
 use std::time::Duration;
 
 use disk::{DiskInfo, Media, Op};
 use env::Moment;
 
-use super::lately::RecentLatencies;
-use super::standing::{Look, SAMPLES};
+use super::outliers::{RecentIo, SAMPLES};
+use super::recent_latencies::RecentLatencies;
 
 /// See the module.
 pub(crate) struct Latencies {
@@ -60,12 +60,12 @@ impl Latencies {
 
     /// Summarises the recent I/Os and the outstanding ones; each of these has its operation, its beginning, and
     /// whether the queue was short then.
-    pub(crate) fn look(
+    pub(crate) fn recent_io(
         &mut self,
         info: &DiskInfo,
         outstanding: impl Iterator<Item = (Op, Moment, bool)>,
         now: Moment,
-    ) -> Look {
+    ) -> RecentIo {
         // An avoided or less preferred disk has few reads, so each of them counts.
         let (reads, writes) = (self.reads.latency(now, 1), self.writes.latency(now, SAMPLES));
         let (mut longest, mut longest_short) = (self.longest, self.longest_short);
@@ -76,7 +76,7 @@ impl Latencies {
                 longest_short = longest_short.max(age);
             }
         }
-        Look {
+        RecentIo {
             media: info.media as u8,
             flash: matches!(info.media, Media::Scm | Media::Nvme | Media::Ssd),
             reads,

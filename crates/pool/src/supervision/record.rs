@@ -13,11 +13,11 @@ use tokio::sync::Notify;
 use super::Supervision;
 use super::hedge::{HEDGE_MOST, RENEWAL, TRIAL, hedge_after};
 use super::latencies::Latencies;
+use super::outliers::RecentIo;
 use super::space_io::{Due, Receiver, SpaceIo};
-use super::standing::Look;
 
 /// The time for which a count of outstanding I/Os is reused before it is updated.
-const COUNTED: Duration = Duration::from_millis(1);
+const QUEUE_COUNT_LIFETIME: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub(crate) struct Record {
@@ -104,10 +104,10 @@ impl Record {
         self.disk.lock().clone()
     }
 
-    /// Outstanding I/Os of all spaces, counted at most [`COUNTED`] ago.
+    /// Outstanding I/Os of all spaces, counted at most [`QUEUE_COUNT_LIFETIME`] ago.
     pub(super) fn queue(&self, now: Moment) -> usize {
         let (now, then) = (now.ns_since(Moment::START), self.counted.load(Ordering::Relaxed));
-        let is_due = now.saturating_sub(then) >= COUNTED.as_nanos() as u64;
+        let is_due = now.saturating_sub(then) >= QUEUE_COUNT_LIFETIME.as_nanos() as u64;
         if is_due && self.counted.compare_exchange(then, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.queue.store(self.spaces().iter().map(|io| io.queue()).sum(), Ordering::Relaxed);
         }
@@ -115,7 +115,7 @@ impl Record {
     }
 
     /// A space has no handle and no outstanding I/O any more: adds the number of its reads.
-    pub(super) fn had(&self, reads: u64) {
+    pub(super) fn add_reads_of_ended_space(&self, reads: u64) {
         self.reads_before.fetch_add(reads, Ordering::Relaxed);
     }
 
@@ -204,11 +204,11 @@ impl Record {
         self.spaces().iter().filter_map(|io| io.first_due()).min()
     }
 
-    /// The recent I/O; see [`Latencies::look`].
-    pub(super) fn look(&self, now: Moment) -> Look {
+    /// The recent I/O; see [`Latencies::recent_io`].
+    pub(super) fn recent_io(&self, now: Moment) -> RecentIo {
         let (mut all, mut outstanding) = (Latencies::new(), Vec::new());
         self.spaces().iter().for_each(|io| io.move_to(&mut all, &mut outstanding, now));
-        all.look(&self.info, outstanding.into_iter(), now)
+        all.recent_io(&self.info, outstanding.into_iter(), now)
     }
 }
 

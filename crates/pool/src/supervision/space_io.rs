@@ -15,8 +15,8 @@ use pool_seam::SpaceId;
 use tokio::sync::Notify;
 
 use super::latencies::Latencies;
+use super::outliers::SHORT_QUEUE;
 use super::record::Record;
-use super::standing::SHORT;
 
 /// See the module. Aligned, so that no two spaces write to the same cache line.
 #[repr(align(128))]
@@ -47,7 +47,7 @@ struct State {
 struct Outstanding {
     began: Moment,
     at: Place,
-    /// Whether it began in a short queue, of at most [`SHORT`].
+    /// Whether it began in a short queue, of at most [`SHORT_QUEUE`].
     short: bool,
     /// Whether it is a late read that was reported.
     is_late: bool,
@@ -127,7 +127,7 @@ impl SpaceIo {
                 Ok(disk) => disk,
                 Err(error) => return Err((error, caller)),
             };
-            let short = state.queue().max(self.record.queue(began)) < SHORT;
+            let short = state.queue().max(self.record.queue(began)) < SHORT_QUEUE;
             let new = Outstanding { began, at, short, is_late: false, caller: Some(caller), epoch: c.epoch };
             let which = state.add(new);
             self.queue.store(state.queue(), Ordering::Relaxed);
@@ -313,7 +313,7 @@ impl SpaceIo {
 
 impl Drop for SpaceIo {
     fn drop(&mut self) {
-        self.record.had(self.state.get_mut().reads);
+        self.record.add_reads_of_ended_space(self.state.get_mut().reads);
     }
 }
 

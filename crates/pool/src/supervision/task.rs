@@ -3,11 +3,11 @@
 //! Each pool has one task. It starts with an I/O, checks the disks once a [`SPAN`], and ends after a span without
 //! I/O.
 //!
-//! * A disk that is slow according to [`standing`](super::standing) is reported, and owners read other copies if
+//! * A disk that is slow according to [`outliers`](super::outliers) is reported, and owners read other copies if
 //!   there are any, unless a long queue may be the reason. If it should be removed, it is removed only if it may be
-//!   [spared](may_spare): it still serves its data, so this is not urgent.
+//!   [spared](may_remove_slow): it still serves its data, so this is not urgent.
 //! * A disk with an I/O beyond its [deadline](crate::Deadlines::of) is removed if the pool can
-//!   [continue](goes_on_without) without it and the other disks that hang. Its waiting I/O then fails over.
+//!   [continue](may_continue_without) without it and the other disks that hang. Its waiting I/O then fails over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use disk::Media;
 use env::Moment;
 
 use super::Supervision;
+use super::outliers::{RecentIo, SPAN, Slowness, SpanResult};
 use super::record::Record;
-use super::standing::{Look, SPAN, Slowness, Verdict};
-use crate::metadata::{Life, Removal};
+use crate::metadata::{MembershipToEnd, Removal};
 use crate::{Absence, DiskNumber, MediaClass, Pool, State};
 
 /// The default of the [deadline](crate::Deadlines) after which a disk with an incomplete I/O is removed, if possible:
 /// disks made for arrays stop recovering a sector after 7 s, and clients of a file server time out after 15 s or more.
-pub const HANGS: Duration = Duration::from_secs(10);
+pub const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the driver of a disk that seems to hang may take to report completions that have already happened.
-pub(crate) const NUDGE: Duration = Duration::from_millis(50);
+pub(crate) const HANG_GATHER: Duration = Duration::from_millis(50);
 
 /// If the task wakes later than planned by this time, the whole machine was paused, and the ages of I/Os are
 /// meaningless.
@@ -84,30 +84,30 @@ impl Supervision {
     async fn end_span(&self, pool: &Pool, now: Moment, late: bool) -> bool {
         let records = self.in_service(pool);
         let media: BTreeMap<_, _> = pool.read(|s| s.disks.iter().map(|(d, r)| (*d, r.media())).collect());
-        let look = |record: &Arc<Record>| {
+        let io = |record: &Arc<Record>| {
             let number = record.number;
             let media = media.get(&number).copied().unwrap_or(Media::Unspecified);
-            (number, with_media(record.look(now), media))
+            (number, with_media(record.recent_io(now), media))
         };
-        let looks: BTreeMap<_, _> = records.iter().map(look).collect();
+        let disks_io: BTreeMap<_, _> = records.iter().map(io).collect();
         if late {
             return false;
         }
-        let Verdict { slow, leave } = self.standings.lock().span(&looks);
+        let SpanResult { slow, to_remove } = self.scores.lock().span(&disks_io);
         for record in &records {
             record.set_slow(slow.get(&record.number).is_some_and(|why| !why.crowded));
         }
-        pool.events().slow_now(&slow);
-        for disk in leave {
+        pool.events().set_slow(&slow);
+        for disk in to_remove {
             let unverified = pool.unverified();
             let is_verified = |s: &State| !s.spaces_on(disk).any(|space| unverified.contains(&space));
-            if pool.read(|s| may_spare(s, disk) && is_verified(s))
+            if pool.read(|s| may_remove_slow(s, disk) && is_verified(s))
                 && let Some(record) = records.iter().find(|record| record.number == disk)
             {
                 remove(pool, vec![(Arc::clone(record), slow.get(&disk).copied())]).await;
             }
         }
-        slow.is_empty() && looks.values().all(|look| look.longest.is_zero()) && self.is_quiet()
+        slow.is_empty() && disks_io.values().all(|io| io.longest.is_zero()) && self.is_quiet()
     }
 
     /// Whether no I/O is outstanding on a disk in service.
@@ -125,13 +125,14 @@ impl Supervision {
             if new.is_empty() {
                 return;
             }
-            self.env.sleep(NUDGE).await;
+            self.env.sleep(HANG_GATHER).await;
             let hung = self.hung(pool);
             let numbers: BTreeSet<_> = hung.iter().map(|(record, _)| record.number).collect();
             let zero = Duration::ZERO;
             let why = |age| Slowness { median: zero, peers: zero, longest: age, crowded: false };
             let leave = hung.into_iter().filter(|(record, _)| {
-                new.contains(&record.number) && pool.read(|s| goes_on_without(s, record.number, &numbers))
+                new.contains(&record.number)
+                    && pool.read(|s| may_continue_without(s, record.number, &numbers))
             });
             remove(pool, leave.map(|(record, age)| (record, Some(why(age)))).collect()).await;
             seen.extend(new);
@@ -165,17 +166,17 @@ async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
     let is_leaving = |record: &Record| members.get(record.number).is_none() || !is_in_service(record);
     let slow: Vec<_> = slow.into_iter().filter(|(record, _)| !is_leaving(record)).collect();
     for member in slow.iter().filter_map(|(record, _)| members.get(record.number)) {
-        let life = Life::Of(Arc::clone(member));
-        removals.push(Removal { disk: member.number, life, reason: Absence::Slow });
+        let membership = MembershipToEnd::OfMember(Arc::clone(member));
+        removals.push(Removal { disk: member.number, membership, reason: Absence::Slow });
     }
-    let left = pool.metadata().leave_all(removals).await;
+    let left = pool.metadata().remove_all_from_service(removals).await;
     for ((record, why), left) in slow.into_iter().zip(left) {
         let number = record.number;
         match left {
             Ok(()) if !is_in_service(&record) => {
                 tracing::warn!(disk = number.0, ?why, "a disk is too slow and was removed from service");
                 if let Some(why) = why {
-                    pool.events().leaves_slow(number, why);
+                    pool.events().removed_as_slow(number, why);
                 }
             }
             // The disk has returned meanwhile.
@@ -190,16 +191,16 @@ async fn remove(pool: &Pool, slow: Vec<(Arc<Record>, Option<Slowness>)>) {
 
 /// Sets the medium that determines a disk's peers: the one in the pool's metadata, which a command may have set; if
 /// it has none, the one that the system reports.
-pub(crate) fn with_media(look: Look, media: Media) -> Look {
+pub(crate) fn with_media(io: RecentIo, media: Media) -> RecentIo {
     match media {
-        Media::Unspecified => look,
-        media => Look { media: media as u8, flash: MediaClass::flash().takes(media), ..look },
+        Media::Unspecified => io,
+        media => RecentIo { media: media as u8, flash: MediaClass::flash().takes(media), ..io },
     }
 }
 
 /// Whether the pool can continue without a disk, and without the others of `hung`: no data is only on these disks,
 /// and enough voters remain.
-pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
+pub(crate) fn may_continue_without(state: &State, disk: DiskNumber, hung: &BTreeSet<DiskNumber>) -> bool {
     let answers = |d: DiskNumber| state.is_present(d) && !hung.contains(&d);
     let alone = state.has_alone(disk, |other| other != disk && answers(other));
     let left = state.voters.iter().filter(|v| **v != disk && !hung.contains(v)).count();
@@ -208,9 +209,9 @@ pub(crate) fn goes_on_without(state: &State, disk: DiskNumber, hung: &BTreeSet<D
 
 /// Whether a merely slow disk may be removed: the pool continues without it, and no more disks are absent then than
 /// every space promises to survive.
-pub(crate) fn may_spare(state: &State, disk: DiskNumber) -> bool {
+pub(crate) fn may_remove_slow(state: &State, disk: DiskNumber) -> bool {
     let away = state.disks.keys().filter(|d| !state.is_present(**d)).count();
     let all = state.spaces.values().map(|record| record.promised());
     let promised = all.filter(|failures| *failures > 0).min();
-    goes_on_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|promised| away < promised)
+    may_continue_without(state, disk, &BTreeSet::new()) && promised.is_some_and(|promised| away < promised)
 }

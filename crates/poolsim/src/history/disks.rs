@@ -51,7 +51,7 @@ async fn take_away(bed: &Bed, site: &Site, slot: usize) {
     let evacuated = site.pool.evacuate(number, &job).await;
     bed.is_busy.set(false);
     let is_empty = match &evacuated {
-        Ok(evacuated) => evacuated.left == 0,
+        Ok(evacuated) => evacuated.remaining == 0,
         Err(_) if is_over(bed, site) || !bed.bad.borrow().is_empty() => false,
         Err(error) => bed.fail(&format!("emptying disk {slot}: {error}")),
     };

@@ -220,7 +220,7 @@ fn an_owner_that_a_disk_overtakes_is_not_linked() {
             let disks = disks_of(&pool, space);
             pool.take_offline(disks[0]).await.expect("there is another copy");
             let owner = pool.owner(space).expect("an owner");
-            let mut opening = opens.then(|| pool.opens(owner));
+            let mut opening = opens.then(|| pool.register_opening(owner));
             if fails {
                 opening = None;
                 let other = SlotId(disks[1].0.into());

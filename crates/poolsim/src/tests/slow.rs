@@ -5,7 +5,7 @@ use std::time::Duration;
 use disk::Op;
 use disk::sim::{Fault, Rule, SlotId, When};
 use futures_util::future::join_all;
-use pool::{HANGS, Pool, SpaceRecord};
+use pool::{HANG_TIMEOUT, Pool, SpaceRecord};
 use pool_seam::{DamageKind, DiskNumber, Resiliency, RowNumber, SpaceId, UNIT};
 
 use crate::world::{Owned, World, coded, mirror, virtual_time};
@@ -173,7 +173,7 @@ fn a_late_read_ends_after_its_units_were_written() {
             assert!(owned.has(0..UNITS, value).await.expect("a read"));
             owned.flush().await.expect("a flush");
         }
-        world.env.sleep(HANGS).await;
+        world.env.sleep(HANG_TIMEOUT).await;
         assert!(owned.has(0..UNITS, 5).await.expect("a read"));
         assert_eq!(pool.events().count(DamageKind::Healed), 0);
     });

@@ -5,7 +5,7 @@ use disk::sim::{Fault, Rule, SlotId, When};
 use disk::{Disk, DiskError, Op, PowerCut};
 use env::{Ctx, Epoch, Io};
 use futures_util::future::join_all;
-use pool::{Absence, AdminError, Deadlines, HANGS, Pool, Presence};
+use pool::{Absence, AdminError, Deadlines, HANG_TIMEOUT, Pool, Presence};
 use pool_seam::{Areas, DiskNumber, JobId, JobOrder, Membership, Owner, OwnerId, RowNumber, SpaceId};
 
 use crate::world::{World, filled, filled_in, mirror, node_with_two_voters, put_into_nodes, virtual_time};
@@ -89,12 +89,12 @@ fn the_disks_of_a_node_that_hang_leave_together() {
             assert!(matches!(written, Err(DiskError::Timeout { .. })), "{written:?}");
         }
         let took = world.env.now() - began;
-        assert!(took >= HANGS && took < HANGS + SECOND, "{took:?}");
+        assert!(took >= HANG_TIMEOUT && took < HANG_TIMEOUT + SECOND, "{took:?}");
         assert!(node.iter().all(|disk| presence(&pool, *disk) == Presence::Absent(Absence::Slow)));
         owned.write(0..8, 2).await.expect("a write");
         owned.flush().await.expect("a flush");
         assert!(owned.has(0..8, 2).await.expect("a read"));
-        assert!(world.env.now() - began < HANGS + SECOND);
+        assert!(world.env.now() - began < HANG_TIMEOUT + SECOND);
     });
 }
 

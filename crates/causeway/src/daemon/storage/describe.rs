@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use disk::DiskInfo;
 use disk::qualify::Qualification;
 use pool::events::DamageKind;
-use pool::health::{self, CanLose, Health, Limit, Troubled};
+use pool::health::{self, CanLose, DiskProblems, Health, Limit};
 use pool::{
     DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State,
     Usage,
@@ -61,7 +61,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     let (suspended, unverified) = (open.pool.suspended(), open.unverified());
     open.pool.read(|s| {
         let Health { operational, health } =
-            health::of_pool(s, &open.troubled(), suspended.is_some(), open.read_only);
+            health::of_pool(s, &open.disk_problems(), suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s, &unverified);
         let because = match &can_lose.limit {
             Limit::Metadata => "too few disks with metadata would remain".to_owned(),
@@ -161,12 +161,12 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
 
 /// The disks of a pool.
 pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
-    let (members, troubled, paths) = (open.pool.members(), open.troubled(), open.teller.paths());
+    let (members, disk_problems, paths) = (open.pool.members(), open.disk_problems(), open.teller.paths());
     open.pool.read(|s| {
         let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
             let info = members.get(*number).map(|m| m.disk.info());
             let last_path = paths.get(number).filter(|_| info.is_none()).cloned();
-            DiskStatus { last_path, ..pooled(s, *number, record, info, &troubled) }
+            DiskStatus { last_path, ..pooled(s, *number, record, info, &disk_problems) }
         };
         s.disks.iter().map(describe).collect()
     })
@@ -177,9 +177,9 @@ fn pooled(
     number: DiskNumber,
     record: &DiskRecord,
     info: Option<&DiskInfo>,
-    troubled: &Troubled,
+    disk_problems: &DiskProblems,
 ) -> DiskStatus {
-    let Health { operational, health } = health::of_disk(number, record, troubled);
+    let Health { operational, health } = health::of_disk(number, record, disk_problems);
     let found = format!("it is disk {} of the pool '{}'", number.0, s.name);
     let cure = "remove it from that pool first".to_owned();
     DiskStatus {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use axum::http::StatusCode;
 use disk::Holder;
 use disk::qualify::CannotPoolReason;
-use pool::coordinator::NotMade;
+use pool::coordinator::CreateSpaceError;
 use pool::{AdminError, CommitError, CreateError, InvalidOp, MediaClass, OpenError, Suspension, Unsuitable};
 use pool_local::LocalError;
 use pool_seam::SeamError;
@@ -609,7 +609,7 @@ impl StorageError {
 impl From<LocalError> for StorageError {
     fn from(error: LocalError) -> StorageError {
         match error {
-            LocalError::NotMade(NotMade::Commit(error)) => StorageError::Commit(error),
+            LocalError::NotCreated(CreateSpaceError::Commit(error)) => StorageError::Commit(error),
             other => StorageError::Owner(other),
         }
     }

@@ -16,7 +16,7 @@ use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use pool::events::DamageKind;
 use pool::jobs::pacer::Pacing;
-use pool::jobs::{Job, JobId, JobState, Kind, NoJob, NotMoved, Subject, Why};
+use pool::jobs::{DelayReason, Job, JobId, JobState, Kind, NoSuchJob, NotMoved, Subject};
 use pool::{DiskNumber, Pool, Presence, ScrubRecord, SpaceId, State};
 use pool_local::LocalPool;
 use tokio::sync::Notify;
@@ -122,7 +122,9 @@ impl Mender {
 
     /// Spaces with a running job that changes their number of copies. It also copies the missed writes of their copies.
     fn reshaping(&self) -> BTreeSet<SpaceId> {
-        let works = |job: &JobState| matches!(job.why, None | Some(Why::Paced { .. } | Why::After(..)));
+        let works = |job: &JobState| {
+            matches!(job.why, None | Some(DelayReason::Paced { .. } | DelayReason::AfterJob(..)))
+        };
         let jobs = self.pool.jobs().list().into_iter();
         let jobs = jobs.filter(|job| job.kind == Kind::Reshape && works(job));
         let space = |job: JobState| match job.subject {
@@ -185,7 +187,7 @@ impl Mender {
         let before = differed();
         loop {
             let change = self.change();
-            job.again();
+            job.forget_unfinished();
             let result = self.pool.resolve_all(&job).await;
             if self.is_over(&job, (Kind::Resolve, Subject::Pool)) {
                 return;
@@ -200,8 +202,8 @@ impl Mender {
                 return;
             }
             let why = match result {
-                Err(error) => Why::Failed(error.to_string()),
-                Ok(()) => Why::Away(self.pool.read(absent)),
+                Err(error) => DelayReason::Failed(error.to_string()),
+                Ok(()) => DelayReason::DisksAbsent(self.pool.read(absent)),
             };
             tracing::warn!(pool = name, %why, "some blocks in doubt after a crash could not be resolved");
             if !job.wait_for(why, change).await {
@@ -217,7 +219,7 @@ impl Mender {
         let mut passes = 0;
         loop {
             let change = self.change();
-            job.again();
+            job.forget_unfinished();
             let result = self.pool.resync(disk, &job).await;
             if self.is_over(&job, (Kind::Resync, Subject::Disk(disk))) {
                 return;
@@ -231,7 +233,7 @@ impl Mender {
                     );
                     return;
                 }
-                (Err(error), _) => Why::Failed(error.to_string()),
+                (Err(error), _) => DelayReason::Failed(error.to_string()),
                 // Writes were missed after the check, or a write failed: makes another pass.
                 (Ok(()), Some(disks)) if disks.is_empty() && passes < PASSES => {
                     passes += 1;
@@ -239,9 +241,9 @@ impl Mender {
                     continue;
                 }
                 (Ok(()), Some(disks)) if disks.is_empty() => {
-                    Why::Failed("not all missed writes could be copied".to_owned())
+                    DelayReason::Failed("not all missed writes could be copied".to_owned())
                 }
-                (Ok(()), Some(disks)) => Why::Away(disks),
+                (Ok(()), Some(disks)) => DelayReason::DisksAbsent(disks),
             };
             tracing::warn!(pool = name, disk = number, %why, "the disk is not up to date");
             if !job.wait_for(why, change).await {
@@ -258,7 +260,7 @@ impl Mender {
         let mut passes = 0;
         loop {
             let change = self.change();
-            job.again();
+            job.forget_unfinished();
             let result = self.pool.reshape(space, &job).await;
             if self.is_over(&job, (Kind::Reshape, Subject::Space(space))) {
                 return;
@@ -277,13 +279,13 @@ impl Mender {
                     self.env.sleep(SOON).await;
                     continue;
                 }
-                Ok(Some(NotMoved::NoPlace(none))) => Why::Failed(none.to_string()),
+                Ok(Some(NotMoved::NoPlace(none))) => DelayReason::Failed(none.to_string()),
                 Ok(why) => match (self.pool.read(absent), why) {
-                    (away, _) if !away.is_empty() => Why::Away(away),
-                    (_, Some(why)) => Why::Failed(why.to_string()),
-                    (_, None) => Why::Failed("rows were added during the change".to_owned()),
+                    (away, _) if !away.is_empty() => DelayReason::DisksAbsent(away),
+                    (_, Some(why)) => DelayReason::Failed(why.to_string()),
+                    (_, None) => DelayReason::Failed("rows were added during the change".to_owned()),
                 },
-                Err(error) => Why::Failed(error.to_string()),
+                Err(error) => DelayReason::Failed(error.to_string()),
             };
             tracing::warn!(space = name, %why, "not all data has the new number of copies");
             if !job.wait_for(why, change).await {
@@ -322,7 +324,7 @@ impl Mender {
         let name = self.pool.read(|s| s.spaces.get(&id).map_or_else(String::new, |r| r.name.clone()));
         loop {
             let change = self.change();
-            job.again();
+            job.forget_unfinished();
             self.scrub_metadata(&job).await;
             match self.pool.scrub(id, kind == Kind::Repair, anew, &job).await {
                 Ok(true) => {
@@ -340,7 +342,7 @@ impl Mender {
                     if gone {
                         job.fail(error.to_string());
                     }
-                    if gone || !job.wait_for(Why::Failed(error.to_string()), change).await {
+                    if gone || !job.wait_for(DelayReason::Failed(error.to_string()), change).await {
                         self.is_over(&job, (kind, Subject::Space(id)));
                         return;
                     }
@@ -354,7 +356,7 @@ impl Mender {
     async fn scrub_metadata(&self, job: &Job) {
         match self.pool.scrub_metadata().await {
             Ok(found) => {
-                job.found(found.values().sum(), 0);
+                job.add_damaged_units(found.values().sum(), 0);
                 self.pool.events().metadata(&found);
             }
             Err(error) => tracing::warn!(pool = self.name(), %error, "cannot read labels and metadata"),
@@ -397,10 +399,15 @@ impl OpenPool {
             }),
         };
         let state = match job.why {
-            None | Some(Why::Paced { .. }) => "Running",
-            Some(Why::Paused) => "Suspended",
-            Some(Why::Stopping) => "Shutting down",
-            Some(Why::After(..) | Why::Away(_) | Why::Failed(_) | Why::Soon(_)) => "Waiting",
+            None | Some(DelayReason::Paced { .. }) => "Running",
+            Some(DelayReason::Paused) => "Suspended",
+            Some(DelayReason::Stopping) => "Shutting down",
+            Some(
+                DelayReason::AfterJob(..)
+                | DelayReason::DisksAbsent(_)
+                | DelayReason::Failed(_)
+                | DelayReason::Incomplete(_),
+            ) => "Waiting",
         };
         JobStatus {
             id: job.id.0,
@@ -440,7 +447,7 @@ impl Pools {
                 JobChange::Stop => open.pool.jobs().stop(JobId(id)),
             };
             match changed {
-                Err(NoJob(_)) => continue,
+                Err(NoSuchJob(_)) => continue,
                 Ok(()) => {
                     let word = match change {
                         JobChange::Pause => "paused until causeway job resume, or a restart of the server",

@@ -16,7 +16,7 @@ use env::Env;
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
-use pool::jobs::{Job, Kind, NotMoved, Subject, Why};
+use pool::jobs::{DelayReason, Job, Kind, NotMoved, Subject};
 use pool::{Absence, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
@@ -207,10 +207,10 @@ impl Mover {
         let mut passes = 0;
         loop {
             let change = self.change(None);
-            job.again();
+            job.forget_unfinished();
             let result = self.pool.evacuate(disk, &job).await;
             let (why, soon) = match result {
-                Ok(done) if done.left == 0 => {
+                Ok(done) if done.remaining == 0 => {
                     tracing::info!(pool = name, disk = number, "the disk is empty");
                     break;
                 }
@@ -235,7 +235,7 @@ impl Mover {
                 }
             };
             let (change, time) = (std::pin::pin!(change), std::pin::pin!(time));
-            let why = if soon.is_some() { Why::Soon(why) } else { Why::Failed(why) };
+            let why = if soon.is_some() { DelayReason::Incomplete(why) } else { DelayReason::Failed(why) };
             if !job.wait_for(why, select(change, time).map(drop)).await {
                 self.is_over(&job, kind, Subject::Disk(disk));
                 return;

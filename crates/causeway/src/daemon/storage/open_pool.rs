@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use pool::health::Troubled;
+use pool::health::DiskProblems;
 use pool::{DiskNumber, Pool, SpaceId, Suspension};
 use pool_local::LocalOptions;
 
@@ -47,7 +47,7 @@ pub(super) struct OpenPool {
 pub(super) struct Kept {
     pub(super) attachments: Arc<Attachments>,
     tallies: Arc<SpaceTallies>,
-    spaces: pool_local::Kept,
+    spaces: pool_local::AbandonedSpaces,
     /// The epoch of the closed opening: if the pool was opened elsewhere since, its contents may have changed.
     pub(super) epoch: u64,
 }
@@ -89,10 +89,10 @@ impl OpenPool {
     }
 
     /// The disks that have problems.
-    pub(super) fn troubled(&self) -> Troubled {
+    pub(super) fn disk_problems(&self) -> DiskProblems {
         let unlabelled = self.pool.unlabelled().into_keys();
         let events = self.pool.events();
-        Troubled {
+        DiskProblems {
             slow: events.slow().into_keys().collect(),
             failing: events.failing().into_keys().chain(unlabelled).collect(),
         }

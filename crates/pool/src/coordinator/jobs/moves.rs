@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use pool_seam::{JobOrder, NotMoved, SeamError, SlabPlace};
 
 use super::at_once;
-use crate::jobs::{Evacuated, Job};
+use crate::jobs::{EvacuationResult, Job};
 use crate::placement::{reserve, slab_by, sources};
 use crate::{DiskNumber, Pool, RowNumber, SpaceId, State, Usage};
 
@@ -32,9 +32,9 @@ impl Pool {
     /// Moves all slabs of a disk to others (with automatic selection, or hot spares), whose reserve may be used. The
     /// disk may be present or absent; data that is only on absent disks stays. Errors: the first one; all other slabs
     /// are moved nevertheless.
-    pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<Evacuated, SeamError> {
+    pub async fn evacuate(&self, from: DiskNumber, job: &Job) -> Result<EvacuationResult, SeamError> {
         let rows = in_turns(self.read(|s| s.rows_on(from).map(|(space, row, _)| (space, row)).collect()));
-        job.expect(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
+        job.add_total(rows.iter().map(|(_, row)| self.bytes_of(*row)).sum());
         let work = &self.read(|s| Work::of(s, from));
         let each = rows.into_iter().map(|(space, row)| async move {
             if job.is_stopped() {
@@ -42,7 +42,7 @@ impl Pool {
             }
             (row, self.move_off(from, space, row, work, job).await)
         });
-        let (mut result, mut failed, mut stays) = (Evacuated::default(), None, BTreeMap::new());
+        let (mut result, mut failed, mut stays) = (EvacuationResult::default(), None, BTreeMap::new());
         for (row, moved) in at_once(MOVES_AT_ONCE, each).await {
             match moved {
                 Ok(Ok(slabs)) => result.moved += slabs,
@@ -56,8 +56,8 @@ impl Pool {
         if let Some(error) = failed {
             return Err(error);
         }
-        result.left = self.read(|s| s.copies_on(from));
-        if result.left == 0 {
+        result.remaining = self.read(|s| s.copies_on(from));
+        if result.remaining == 0 {
             result.why = None;
         } else {
             result.why.get_or_insert(NotMoved::Unfinished);
@@ -76,7 +76,7 @@ impl Pool {
             });
             rows.collect::<Vec<_>>()
         });
-        job.expect(moves.iter().map(|(_, row, _)| self.bytes_of(*row)).sum());
+        job.add_total(moves.iter().map(|(_, row, _)| self.bytes_of(*row)).sum());
         let each = moves.into_iter().map(|(space, row, index)| async move {
             let Some(_mine) = self.orders().moving(space, row).filter(|_| !job.is_stopped()) else {
                 return Ok(());
@@ -131,7 +131,7 @@ impl Pool {
         let report = self.order(job, space, JobOrder::Fill(fills), region_bytes, most).await?;
         if report.not_moved.is_empty() {
             // Unwritten bytes count as done, too.
-            job.did(bytes.saturating_sub(report.progress.bytes));
+            job.add_done(bytes.saturating_sub(report.progress.bytes));
         }
         let mut left: Vec<NotMoved> = report.not_moved.into_iter().map(|(_, _, why)| why).collect();
         let no_place = left.iter().position(|why| matches!(why, NotMoved::NoPlace(_)));

@@ -24,7 +24,7 @@ impl Pool {
     /// first one, after running moves are complete.
     pub async fn optimize(&self, job: &Job) -> Result<usize, SeamError> {
         let (slabs, slab_bytes) = self.read(|s| (placement::to_rebalance(s), s.slab_bytes));
-        job.expect(slabs as u64 * slab_bytes);
+        job.add_total(slabs as u64 * slab_bytes);
         self.optimize_by(job, placement::rebalance).await
     }
 

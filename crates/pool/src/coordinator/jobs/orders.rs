@@ -9,14 +9,14 @@ use env::{Env, Io};
 use parking_lot::Mutex;
 use pool_seam::{JobId, JobOrder, JobReport, Owner, Progress, SeamError, Turn};
 
-use crate::jobs::{Asked, Job, Progress as JobProgress};
+use crate::jobs::{Job, PieceAnswer, Progress as JobProgress};
 use crate::{Pool, RowNumber, SpaceId};
 
 /// The pieces in a turn of an order from another coordinator, whose job is unknown.
 const PIECES: u8 = 4;
 
 /// The longest time that a turn waits for the board to change.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TURN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The delay before an order without a known answer is repeated.
 const RETRY: Duration = Duration::from_millis(100);
@@ -85,27 +85,30 @@ impl Orders {
         let order = running.get_mut(&id)?;
         let before = std::mem::replace(&mut order.done, done);
         let bytes = done.bytes.saturating_sub(before.bytes);
-        order.job.did(bytes);
-        order.job.found(done.healed.saturating_sub(before.healed), done.lost.saturating_sub(before.lost));
+        order.job.add_done(bytes);
+        order.job.add_damaged_units(
+            done.healed.saturating_sub(before.healed),
+            done.lost.saturating_sub(before.lost),
+        );
         order.pieces_end(bytes);
         Some(())
     }
 
     async fn turn(&self, env: &Env, id: JobId) -> Turn {
-        let deadline = env.now() + PATIENCE;
+        let deadline = env.now() + TURN_TIMEOUT;
         loop {
             let later = {
                 let mut running = self.running.lock();
                 let workers = running.len();
                 // The order's caller was dropped.
                 let Some(order) = running.get_mut(&id) else { return Turn::Stop };
-                match order.job.pieces(order.piece_bytes, order.most, workers) {
-                    Asked::Stop => return Turn::Stop,
-                    Asked::Go(pieces) => {
+                match order.job.request_pieces(order.piece_bytes, order.most, workers) {
+                    PieceAnswer::Stop => return Turn::Stop,
+                    PieceAnswer::Go(pieces) => {
                         order.outstanding += pieces;
                         return Turn::Go { pieces };
                     }
-                    Asked::Wait(later) => later,
+                    PieceAnswer::Wait(next) => next,
                 }
             };
             if env.now() >= deadline {

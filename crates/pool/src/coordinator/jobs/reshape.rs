@@ -21,11 +21,11 @@ impl Pool {
     pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<NotMoved>, SeamError> {
         let (region_bytes, _) = self.regions();
         let bytes = self.read(|s| s.bytes_to_reshape(space));
-        job.expect(bytes);
+        job.add_total(bytes);
         let report = self.order(job, space, JobOrder::Reshape, region_bytes, REGIONS_AT_ONCE).await?;
         if report.not_moved.is_empty() {
             // Unwritten bytes count as done, too.
-            job.did(bytes.saturating_sub(report.progress.bytes));
+            job.add_done(bytes.saturating_sub(report.progress.bytes));
         }
         Ok(report.not_moved.into_iter().next().map(|(.., why)| why))
     }

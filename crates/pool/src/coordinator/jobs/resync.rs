@@ -33,13 +33,13 @@ impl Pool {
             }
             spaces
         });
-        job.expect(spaces.iter().map(|(_, regions)| regions * region_bytes).sum());
+        job.add_total(spaces.iter().map(|(_, regions)| regions * region_bytes).sum());
         let each = spaces.into_iter().map(|(space, regions)| async move {
             let most = REGIONS_AT_ONCE.min(regions as usize);
             let report = self.order(job, space, JobOrder::Resync(disk), region_bytes, most).await?;
             if report.not_moved.is_empty() {
                 // Unwritten bytes and those that were already current count as done, too.
-                job.did((regions * region_bytes).saturating_sub(report.progress.bytes));
+                job.add_done((regions * region_bytes).saturating_sub(report.progress.bytes));
             }
             Ok(report)
         });

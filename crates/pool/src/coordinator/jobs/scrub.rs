@@ -28,8 +28,8 @@ impl Pool {
             self.record_scrub(space, record).await?;
         }
         let (before, ahead) = self.to_scrub(space, record.next);
-        job.skip(before);
-        job.expect(ahead);
+        job.add_done_before(before);
+        job.add_total(ahead);
         let report = self.order(job, space, JobOrder::Scrub(record.next), GROUP, 1).await?;
         // The owner has recorded its progress.
         let record = self.scrub_record(space)?;

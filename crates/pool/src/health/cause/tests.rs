@@ -52,7 +52,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, size: u64, rows: &[&
 fn lose(s: &mut State, disk: u16, why: Absence) {
     // The owners answer that the disk has every write.
     let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
-    let ops = s.leave(DiskNumber(disk), why, &answers);
+    let ops = s.removal_ops(DiskNumber(disk), why, &answers);
     s.apply_all(&ops).expect("it leaves");
 }
 
@@ -70,7 +70,7 @@ fn now(state: &State) -> Snapshot<'_> {
     }
 }
 
-fn job(kind: Kind, subject: Subject, why: Option<Why>) -> JobState {
+fn job(kind: Kind, subject: Subject, why: Option<DelayReason>) -> JobState {
     let (elapsed, eta) = (Duration::from_secs(1), None);
     JobState { id: JobId(1), kind, subject, elapsed, done: 1, total: 2, rate: 1, eta, why }
 }
@@ -80,21 +80,21 @@ fn lines(faults: &[Fault]) -> Vec<String> {
     let line = |f: &Fault| {
         let kind = format!("{:?}", f.kind);
         let name: String = kind.chars().take_while(|c| c.is_alphanumeric()).collect();
-        let place = match &f.place {
-            Place::Pool => "pool".to_owned(),
-            Place::Domain(level, name) => format!("{} {name}", level.word()),
-            Place::Disk(d) => format!("disk {}", d.0),
-            Place::Space(s) => format!("space {}", s.0),
+        let object = match &f.object {
+            FaultObject::Pool => "pool".to_owned(),
+            FaultObject::Domain(level, name) => format!("{} {name}", level.word()),
+            FaultObject::Disk(d) => format!("disk {}", d.0),
+            FaultObject::Space(s) => format!("space {}", s.0),
         };
         let follows =
             if f.consequences.is_empty() { String::new() } else { lines(&f.consequences).join("; ") };
         let follows = if follows.is_empty() { follows } else { format!(" [{follows}]") };
-        format!("{} {place} {name}{follows}", f.severity as u8)
+        format!("{} {object} {name}{follows}", f.severity as u8)
     };
     faults.iter().map(line).collect()
 }
 
-fn told(now: &Snapshot<'_>) -> Vec<String> {
+fn fault_lines(now: &Snapshot<'_>) -> Vec<String> {
     lines(&faults(now))
 }
 
@@ -102,7 +102,7 @@ fn told(now: &Snapshot<'_>) -> Vec<String> {
 fn nothing_is_wrong() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 1], &[1, 2]]);
-    assert_eq!(told(&now(&s)), [""; 0]);
+    assert_eq!(fault_lines(&now(&s)), [""; 0]);
 }
 
 #[test]
@@ -120,12 +120,16 @@ fn a_disk_away_is_one_fault_with_its_consequences() {
         space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 1], &[1, 2]]);
         space(&mut s, "elsewhere", MIRROR, SLAB, &[&[2, 3]]);
         lose(&mut s, 0, why);
-        assert_eq!(told(&now(&s)), [format!("{severity} disk 0 Absent [5 space 0 Redundancy]")], "{why:?}");
+        assert_eq!(
+            fault_lines(&now(&s)),
+            [format!("{severity} disk 0 Absent [5 space 0 Redundancy]")],
+            "{why:?}"
+        );
         // An empty disk that is to be removed.
         let mut s = pool(&["", "", ""]);
         lose(&mut s, 1, why);
         let alone = if why == Absence::ByCommand { 4 } else { 5 };
-        assert_eq!(told(&now(&s)), [format!("{alone} disk 1 Absent")], "{why:?}");
+        assert_eq!(fault_lines(&now(&s)), [format!("{alone} disk 1 Absent")], "{why:?}");
     }
 }
 
@@ -134,10 +138,10 @@ fn an_enclosure_away_is_one_fault() {
     let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
     space(&mut s, "vm", MIRROR, 2 * SLAB, &[&[0, 2], &[1, 4]]);
     lose(&mut s, 0, Absence::Gone);
-    assert_eq!(told(&now(&s)), ["5 disk 0 Absent [5 space 0 Redundancy]"], "half of it is a disk");
+    assert_eq!(fault_lines(&now(&s)), ["5 disk 0 Absent [5 space 0 Redundancy]"], "half of it is a disk");
     lose(&mut s, 1, Absence::Gone);
     let all = "5 enclosure a DomainAway [5 disk 0 Absent; 5 disk 1 Absent; 5 space 0 Redundancy]";
-    assert_eq!(told(&now(&s)), [all]);
+    assert_eq!(fault_lines(&now(&s)), [all]);
     // One of the disks was absent earlier, for any reason. Disks that failed one by one do not count as an absent
     // enclosure.
     for (before, after, is_one) in [
@@ -148,8 +152,12 @@ fn an_enclosure_away_is_one_fault() {
         let mut s = pool(&["a", "a", "b", "b", "c", "c"]);
         lose(&mut s, 0, before);
         lose(&mut s, 1, after);
-        let told = told(&now(&s));
-        assert_eq!(told.len() == 1 && told[0].contains("enclosure a DomainAway"), is_one, "{told:?}");
+        let fault_lines = fault_lines(&now(&s));
+        assert_eq!(
+            fault_lines.len() == 1 && fault_lines[0].contains("enclosure a DomainAway"),
+            is_one,
+            "{fault_lines:?}"
+        );
     }
 }
 
@@ -159,13 +167,13 @@ fn what_has_no_disk_left_is_an_error() {
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     let scratch = space(&mut s, "scratch", Resiliency::Simple, SLAB, &[&[2]]);
     lose(&mut s, 2, Absence::Gone);
-    assert_eq!(told(&now(&s)), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
+    assert_eq!(fault_lines(&now(&s)), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
     let mut doubt = now(&s);
     doubt.in_doubt.insert(scratch, 3);
     let both = "6 disk 2 Absent [6 space 1 Unavailable; 5 space 1 InDoubt]";
-    assert_eq!(told(&doubt), [both]);
+    assert_eq!(fault_lines(&doubt), [both]);
     doubt.jobs.push(job(Kind::Resolve, Subject::Pool, None));
-    assert_eq!(told(&doubt), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
+    assert_eq!(fault_lines(&doubt), ["6 disk 2 Absent [6 space 1 Unavailable]"]);
 }
 
 #[test]
@@ -175,15 +183,15 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     s.apply_stale(vm, RowNumber(0), 1, 6).expect("missed");
     let mut snapshot = now(&s);
     let resync = |why| job(Kind::Resync, Subject::Disk(DiskNumber(1)), why);
-    assert_eq!(told(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "no job runs");
+    assert_eq!(fault_lines(&snapshot), ["5 disk 1 Behind [5 space 0 Redundancy]"], "no job runs");
     snapshot.jobs = vec![resync(None)];
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["5 disk 1 Behind [5 space 0 Redundancy]"]);
     assert_eq!(faults[0].kind, FaultKind::Behind { bytes: SLAB / 2, waits: None });
-    snapshot.jobs = vec![resync(Some(Why::Paused))];
-    let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(Why::Paused) };
+    snapshot.jobs = vec![resync(Some(DelayReason::Paused))];
+    let kind = FaultKind::Behind { bytes: SLAB / 2, waits: Some(DelayReason::Paused) };
     assert_eq!(super::faults(&snapshot)[0].kind, kind);
-    snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
+    snapshot.jobs = vec![resync(Some(DelayReason::DisksAbsent(vec![DiskNumber(0)])))];
     let kind = FaultKind::Behind { bytes: SLAB / 2, waits: None };
     assert_eq!(
         super::faults(&snapshot)[0].kind,
@@ -196,8 +204,8 @@ fn a_disk_behind_explains_what_its_copies_lack() {
     s.apply_stale(vm, RowNumber(0), 1, 6).expect("missed");
     lose(&mut s, 0, Absence::Gone);
     let mut snapshot = now(&s);
-    snapshot.jobs = vec![resync(Some(Why::Away(vec![DiskNumber(0)])))];
-    assert_eq!(told(&snapshot), ["6 disk 0 Absent [5 disk 1 Behind; 6 space 0 Unavailable]"]);
+    snapshot.jobs = vec![resync(Some(DelayReason::DisksAbsent(vec![DiskNumber(0)])))];
+    assert_eq!(fault_lines(&snapshot), ["6 disk 0 Absent [5 disk 1 Behind; 6 space 0 Unavailable]"]);
 }
 
 #[test]
@@ -208,18 +216,21 @@ fn a_retired_disk_is_emptied_and_may_be_taken_out() {
         s.apply(&crate::Op::SetUsage { disk: DiskNumber(disk), usage: crate::Usage::Retired })
             .expect("it may");
     }
-    assert_eq!(told(&now(&s)), ["5 disk 1 Retired", "4 disk 2 Retired"], "no job moves it");
+    assert_eq!(fault_lines(&now(&s)), ["5 disk 1 Retired", "4 disk 2 Retired"], "no job moves it");
     let mut snapshot = now(&s);
     snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), None)];
     let faults = super::faults(&snapshot);
     assert_eq!(lines(&faults), ["4 disk 1 Retired", "4 disk 2 Retired"]);
     assert_eq!(faults[0].kind, FaultKind::Retired { left: SLAB, waits: None });
-    snapshot.jobs[0].why = Some(Why::Soon("a moment".to_owned()));
+    snapshot.jobs[0].why = Some(DelayReason::Incomplete("a moment".to_owned()));
     assert_eq!(super::faults(&snapshot)[0].severity, Severity::Information);
-    snapshot.jobs[0].why = Some(Why::Paused);
-    assert_eq!(super::faults(&snapshot)[0].kind, FaultKind::Retired { left: SLAB, waits: Some(Why::Paused) });
+    snapshot.jobs[0].why = Some(DelayReason::Paused);
+    assert_eq!(
+        super::faults(&snapshot)[0].kind,
+        FaultKind::Retired { left: SLAB, waits: Some(DelayReason::Paused) }
+    );
     (snapshot.read_only, snapshot.jobs) = (true, Vec::new());
-    assert_eq!(told(&snapshot), ["4 disk 2 Retired"]);
+    assert_eq!(fault_lines(&snapshot), ["4 disk 2 Retired"]);
     assert_eq!(crate::health::of_pool(&s, &Default::default(), false, false), crate::health::Health::OK);
 }
 
@@ -228,11 +239,13 @@ fn a_disk_that_is_to_leave_is_told_as_one_that_is_retired() {
     let mut s = pool(&["", "", ""]);
     space(&mut s, "vm", MIRROR, SLAB, &[&[0, 1]]);
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
-    assert_eq!(told(&now(&s)), ["5 disk 1 Retired"], "no job moves it");
-    for (why, severity) in [(None, 4), (Some(Why::Paused), 5), (Some(Why::Away(vec![DiskNumber(2)])), 4)] {
+    assert_eq!(fault_lines(&now(&s)), ["5 disk 1 Retired"], "no job moves it");
+    for (why, severity) in
+        [(None, 4), (Some(DelayReason::Paused), 5), (Some(DelayReason::DisksAbsent(vec![DiskNumber(2)])), 4)]
+    {
         let mut snapshot = now(&s);
         snapshot.jobs = vec![job(Kind::Drain, Subject::Disk(DiskNumber(1)), why.clone())];
-        assert_eq!(told(&snapshot), [format!("{severity} disk 1 Retired")], "{why:?}");
+        assert_eq!(fault_lines(&snapshot), [format!("{severity} disk 1 Retired")], "{why:?}");
     }
 }
 
@@ -251,7 +264,7 @@ fn disks_that_fail_or_change_data() {
     assert_eq!(lines(&faults), ["5 disk 1 Healed"]);
     assert_eq!(faults[0].kind, FaultKind::Healed { units: 5 });
     snapshot.failing.insert(DiskNumber(2), "an I/O error".to_owned());
-    assert_eq!(told(&snapshot), ["6 disk 2 Failing", "5 disk 1 Healed"]);
+    assert_eq!(fault_lines(&snapshot), ["6 disk 2 Failing", "5 disk 1 Healed"]);
 }
 
 #[test]
@@ -268,9 +281,9 @@ fn what_is_lost_is_told_of_its_space() {
         (lines(&faults), faults.first().map(|fault| fault.kind.clone()))
     };
     let kind = |units, at_least, first| Some(FaultKind::Lost { units, at_least, first });
-    let told = vec!["6 space 0 Lost".to_owned()];
-    assert_eq!(lost(2, &[8192, 16384]), (told.clone(), kind(2, false, Some(8192))));
-    assert_eq!(lost(600, &[4096]), (told, kind(600, true, Some(4096))));
+    let fault_lines = vec!["6 space 0 Lost".to_owned()];
+    assert_eq!(lost(2, &[8192, 16384]), (fault_lines.clone(), kind(2, false, Some(8192))));
+    assert_eq!(lost(600, &[4096]), (fault_lines, kind(600, true, Some(4096))));
     assert_eq!(lost(0, &[]), (Vec::new(), None));
 }
 
@@ -280,12 +293,12 @@ fn the_pool_itself() {
     space(&mut s, "vm", MIRROR, SLAB, &[]);
     let mut snapshot = now(&s);
     snapshot.suspended = Some("it has ended".to_owned());
-    assert_eq!(told(&snapshot), ["6 pool Suspended"]);
+    assert_eq!(fault_lines(&snapshot), ["6 pool Suspended"]);
     // One voter, by hand: its loss would stop the pool.
     s.apply(&Op::Voters { voters: [DiskNumber(1)].into() }).expect("a voter");
-    assert_eq!(told(&now(&s)), ["5 pool Metadata"]);
+    assert_eq!(fault_lines(&now(&s)), ["5 pool Metadata"]);
     lose(&mut s, 2, Absence::Gone);
-    assert_eq!(told(&now(&s)), ["5 disk 2 Absent [5 pool Metadata]"]);
+    assert_eq!(fault_lines(&now(&s)), ["5 disk 2 Absent [5 pool Metadata]"]);
 }
 
 #[test]
@@ -293,7 +306,7 @@ fn a_thin_pool_that_fills_up() {
     let mut s = pool(&["", ""]);
     let rows: Vec<&[u16]> = vec![&[0, 1]; 5];
     let vm = space(&mut s, "vm", MIRROR, 20 * SLAB, &rows);
-    assert_eq!(told(&now(&s)), [""; 0], "62 %");
+    assert_eq!(fault_lines(&now(&s)), [""; 0], "62 %");
     let add = |s: &mut State, row| {
         let place =
             |d| SlabPlace { disk: DiskNumber(d), slab: s.free_slabs(DiskNumber(d)).next().expect("free") };
@@ -304,10 +317,10 @@ fn a_thin_pool_that_fills_up() {
     assert_eq!(lines(&faults), ["5 pool Capacity"]);
     assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY });
     (6..8).for_each(|row| add(&mut s, row));
-    assert_eq!(told(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
+    assert_eq!(fault_lines(&now(&s)), ["6 pool Capacity [6 space 0 Full]"]);
     // A space that is fully allocated needs no room.
     s.apply(&Op::Space { space: vm, op: SpaceOp::SetSize { size: 8 * SLAB } }).expect("smaller");
-    assert_eq!(told(&now(&s)), [""; 0]);
+    assert_eq!(fault_lines(&now(&s)), [""; 0]);
 }
 
 /// If too few disks are present, absent disks get slabs, as for a write.
@@ -325,7 +338,7 @@ fn a_disk_away_takes_no_room() {
             ..SpaceRecord::default()
         });
         lose(&mut s, 0, Absence::Gone);
-        assert!(told(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", told(&now(&s)));
+        assert!(fault_lines(&now(&s)).iter().all(|f| !f.contains("Full")), "{:?}", fault_lines(&now(&s)));
         // The pool is full if a write finds no place, too.
         let mut row = 0;
         while may_grow(&s, vm) {
@@ -335,7 +348,7 @@ fn a_disk_away_takes_no_room() {
             row += 1;
         }
         assert!(row > 0 && crate::placement::row(&s, vm, |_| true).is_err());
-        assert!(told(&now(&s)).iter().any(|f| f.contains("Full")), "{:?}", told(&now(&s)));
+        assert!(fault_lines(&now(&s)).iter().any(|f| f.contains("Full")), "{:?}", fault_lines(&now(&s)));
     }
 }
 
@@ -373,7 +386,7 @@ fn a_class_fills_up_while_others_are_empty() {
     assert_eq!(lines(&faults), ["5 pool Capacity"]);
     assert_eq!(faults[0].kind, FaultKind::Capacity { percent: 75, threshold: 70, media });
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(4)).expect("it is there").media = 2;
-    assert_eq!(told(&now(&s)), [""; 0], "half");
+    assert_eq!(fault_lines(&now(&s)), [""; 0], "half");
 }
 
 #[test]
@@ -400,11 +413,11 @@ fn slabs_on_other_media_are_told() {
     let s = with_ssds(&[2, 1, 2, 2], &[&[0_u16, 1][..]; 2]);
     let mut snapshot = now(&s);
     assert_eq!(faults(&snapshot)[0].kind, FaultKind::OtherMedia { bytes: 2 * SLAB });
-    assert_eq!(told(&snapshot), ["5 space 0 OtherMedia"]);
+    assert_eq!(fault_lines(&snapshot), ["5 space 0 OtherMedia"]);
     snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, None)];
-    assert_eq!(told(&snapshot), ["4 space 0 OtherMedia"]);
-    snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, Some(Why::Paused))];
-    assert_eq!(told(&snapshot), ["5 space 0 OtherMedia"]);
+    assert_eq!(fault_lines(&snapshot), ["4 space 0 OtherMedia"]);
+    snapshot.jobs = vec![job(Kind::Rebalance, Subject::Pool, Some(DelayReason::Paused))];
+    assert_eq!(fault_lines(&snapshot), ["5 space 0 OtherMedia"]);
 }
 
 #[test]

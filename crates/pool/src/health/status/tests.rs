@@ -46,7 +46,7 @@ fn space(s: &mut State, name: &str, resiliency: Resiliency, columns: u8, rows: &
 fn lose(s: &mut State, disk: u16) {
     // The owners answer that the disk has every write.
     let answers = s.spaces.keys().map(|space| (*space, Vec::new())).collect();
-    let ops = s.leave(DiskNumber(disk), Absence::Gone, &answers);
+    let ops = s.removal_ops(DiskNumber(disk), Absence::Gone, &answers);
     s.apply_all(&ops).expect("it leaves");
 }
 
@@ -73,7 +73,7 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
         CanLose { disks: 1, limit: Limit::Space("vm".to_owned()), domains: Vec::new() }
     );
     assert_eq!(
-        (of_space(&s, vm, false), of_pool(&s, &Troubled::default(), false, false)),
+        (of_space(&s, vm, false), of_pool(&s, &DiskProblems::default(), false, false)),
         (Health::OK, Health::OK)
     );
     lose(&mut s, 1);
@@ -81,7 +81,7 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
     assert_eq!(of_space(&s, vm, false).operational, "Incomplete");
     s.apply_stale(vm, RowNumber(0), 1, 4).expect("a write that it missed");
     assert_eq!(of_space(&s, vm, false), Health::new("Degraded", "Warning"));
-    assert_eq!(of_pool(&s, &Troubled::default(), false, false), Health::new("Degraded", "Warning"));
+    assert_eq!(of_pool(&s, &DiskProblems::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: its stale regions have to be copied; until then the other copy is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
     assert_eq!(of_space(&s, vm, false), Health::new("In service", "Warning"));
@@ -93,16 +93,17 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
 #[test]
 fn a_disk_in_trouble_says_so_while_it_takes_part() {
     let s = state(&[8, 8]);
-    let all = |troubled: &Troubled| {
-        let disks = s.disks.iter().map(|(number, record)| of_disk(*number, record, troubled).operational);
-        (disks.collect::<Vec<_>>(), of_pool(&s, troubled, false, false))
+    let all = |disk_problems: &DiskProblems| {
+        let disks =
+            s.disks.iter().map(|(number, record)| of_disk(*number, record, disk_problems).operational);
+        (disks.collect::<Vec<_>>(), of_pool(&s, disk_problems, false, false))
     };
-    assert_eq!(all(&Troubled::default()), (vec!["OK", "OK"], Health::OK));
-    let mut troubled = Troubled { slow: [DiskNumber(1)].into(), ..Troubled::default() };
-    assert_eq!(all(&troubled), (vec!["OK", "Abnormal latency"], Health::OK));
-    troubled.failing.insert(DiskNumber(0));
+    assert_eq!(all(&DiskProblems::default()), (vec!["OK", "OK"], Health::OK));
+    let mut disk_problems = DiskProblems { slow: [DiskNumber(1)].into(), ..DiskProblems::default() };
+    assert_eq!(all(&disk_problems), (vec!["OK", "Abnormal latency"], Health::OK));
+    disk_problems.failing.insert(DiskNumber(0));
     let degraded = Health::new("Degraded", "Warning");
-    assert_eq!(all(&troubled), (vec!["IO error", "Abnormal latency"], degraded));
+    assert_eq!(all(&disk_problems), (vec!["IO error", "Abnormal latency"], degraded));
 }
 
 /// A crash has left a row without its first blocks: the row is empty, so no disk is needed for it.
@@ -167,7 +168,7 @@ fn the_weakest_space_decides() {
     );
     lose(&mut s, 4);
     assert_eq!(of_space(&s, scratch, false), Health::new("No redundancy", "Unhealthy"));
-    assert_eq!(of_pool(&s, &Troubled::default(), false, false).health, "Unhealthy");
+    assert_eq!(of_pool(&s, &DiskProblems::default(), false, false).health, "Unhealthy");
 }
 
 /// The formula agrees with the definition: any set of that many disks may be lost, but some larger set may not.

@@ -13,7 +13,7 @@ use crate::metadata::encoded::Encoded;
 use crate::metadata::members::{Member, Members};
 use crate::metadata::store::{CommitError, Suspension};
 use crate::metadata::voter::Voter;
-use crate::state::Answers;
+use crate::state::OwnerAnswers;
 use crate::{DiskNumber, Op, voters};
 
 impl Writer {
@@ -111,7 +111,7 @@ impl Writer {
             self.commit(vec![Op::Voters { voters }]).await?;
         }
         for (disk, error) in failed {
-            // Does not call `leave`, which would choose voters again.
+            // Does not call `remove_from_service`, which would choose voters again.
             if self.shadow.is_present(disk) {
                 self.configs.push(self.config());
                 let ops = self.dropping(disk, &error)?;
@@ -131,7 +131,7 @@ impl Writer {
         }
         let fenced = matches!(error, DiskError::Fenced { .. });
         if !fenced && !self.shadow.needs(disk) && !self.shadow.has_rows(disk) {
-            return self.leaving(disk, absence(error), &Answers::new());
+            return self.removal_ops(disk, absence(error), &OwnerAnswers::new());
         }
         self.unfit.insert(disk);
         let left: BTreeSet<_> = self.shadow.voters.iter().copied().filter(|v| *v != disk).collect();

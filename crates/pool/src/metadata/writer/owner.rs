@@ -10,7 +10,7 @@ use crate::DiskNumber;
 use crate::authority::{self, AuthorityValue, CasError};
 
 /// The delay between attempts to contact the authority.
-const AGAIN: Duration = Duration::from_millis(500);
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Writer {
     pub(in crate::metadata) async fn export(&mut self) -> Result<(), CommitError> {
@@ -47,7 +47,7 @@ impl Writer {
                     return Err(self.shared.tenure.claimed_by(now.coordinator).into());
                 }
                 Err(CasError::Unknown | CasError::Unreachable(_)) => {
-                    self.io.env.sleep(AGAIN).await;
+                    self.io.env.sleep(RETRY_INTERVAL).await;
                     self.running()?;
                 }
             }
@@ -92,7 +92,7 @@ impl Writer {
     pub(super) async fn regain(&mut self) -> Result<(), CommitError> {
         while self.owned().await.is_err() {
             self.running()?;
-            self.io.env.sleep(AGAIN).await;
+            self.io.env.sleep(RETRY_INTERVAL).await;
         }
         Ok(())
     }

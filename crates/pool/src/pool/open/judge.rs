@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Candidates, OpenError, OpenOptions, shrunk};
 use crate::format::Label;
 use crate::metadata::{History, Point};
-use crate::pool::plan::{Freshness, Shown, continued_alone, freshness};
+use crate::pool::plan::{Freshness, LabelContents, continued_alone, freshness};
 use crate::{DiskNumber, State};
 
 /// The result of comparing the metadata of all disks.
@@ -16,7 +16,7 @@ pub(super) struct Verdict<'a> {
     /// The voters, and how many of them must be seen.
     voters: BTreeSet<DiskNumber>,
     needed: usize,
-    pub(super) shown: BTreeMap<DiskNumber, Shown>,
+    pub(super) labels: BTreeMap<DiskNumber, LabelContents>,
 }
 
 /// Computes the newest state, and the voters that are current. `register` has the voters if the authority is not on
@@ -31,12 +31,12 @@ pub(super) fn judge<'a>(
 ) -> Result<Verdict<'a>, OpenError> {
     let Candidates { disks: candidates, newest, .. } = found;
     let newest = newest.as_ref().ok_or(OpenError::NoMetadata { disks: candidates.len() })?;
-    let mut shown = BTreeMap::new();
+    let mut labels = BTreeMap::new();
     let (mut seen, mut old) = (BTreeSet::new(), BTreeSet::new());
     for (&number, c) in candidates {
-        let history = c.seen.history.as_ref().ok();
+        let history = c.metadata.history.as_ref().ok();
         let votes = newest.state.voters.contains(&number);
-        let label = Shown {
+        let label = LabelContents {
             id: c.label.id,
             epoch: c.label.epoch,
             incarnation: c.label.incarnation,
@@ -56,7 +56,7 @@ pub(super) fn judge<'a>(
                 false => old.insert(number),
             };
         }
-        shown.insert(number, label);
+        labels.insert(number, label);
     }
     // If no other voter is present, stale data is better than none, for callers that accept the loss.
     if seen.is_empty() && options.accept_loss {
@@ -71,7 +71,7 @@ pub(super) fn judge<'a>(
             false => seen = current,
         }
     }
-    Ok(Verdict { newest, seen, voters, needed, shown })
+    Ok(Verdict { newest, seen, voters, needed, labels })
 }
 
 /// A disk gets its label of an epoch when a checkpoint of that epoch is durable on every voter; a later voter gets a
@@ -130,9 +130,9 @@ pub(super) fn exposed(state: &State, disks: &[DiskNumber]) -> Vec<String> {
 
 pub(super) fn refuse_divergence(verdict: &Verdict<'_>, options: &OpenOptions) -> Result<(), OpenError> {
     let state = &verdict.newest.state;
-    let known = |d: &DiskNumber, l: &Shown| state.disks.get(d).is_some_and(|r| r.id == l.id);
+    let known = |d: &DiskNumber, l: &LabelContents| state.disks.get(d).is_some_and(|r| r.id == l.id);
     let diverged: Vec<_> = verdict
-        .shown
+        .labels
         .iter()
         .filter(|(d, l)| known(d, l) && freshness(state, **d, l) == Freshness::Diverged)
         .map(|(d, _)| *d)

@@ -57,7 +57,7 @@ impl Shared {
         let mut claims = Vec::new();
         for (n, disk) in self.disks().iter().enumerate() {
             let areas = pool.members().get(DiskNumber(n as u16)).unwrap().areas;
-            let io = DiskIo::new(&self.env, &self.arena, DiskIo::LOOKING, Deadlines::default());
+            let io = DiskIo::new(&self.env, &self.arena, DiskIo::UNOWNED_EPOCH, Deadlines::default());
             claims.push(newest_claim(&io, disk, &areas, pool.id(), DiskNumber(n as u16)).await.0);
         }
         claims

@@ -5,7 +5,7 @@ use std::time::Duration;
 use disk::sim::{Fault, Machine, Rule, When};
 
 use super::*;
-use crate::metadata::Life;
+use crate::metadata::MembershipToEnd;
 use crate::{Absence, Presence};
 
 async fn mirrored(w: &World) -> (Pool, SpaceId) {
@@ -454,7 +454,8 @@ async fn the_last_copy_stays_whatever_failed() {
     pool.take_offline(DiskNumber(1)).await.unwrap();
     for why in [Absence::WriteFailed, Absence::FlushFailed, Absence::Gone, Absence::ByCommand] {
         let member = pool.members().get(DiskNumber(0)).cloned().unwrap();
-        let failed = pool.metadata().leave(DiskNumber(0), Life::Of(member), why).await;
+        let failed =
+            pool.metadata().remove_from_service(DiskNumber(0), MembershipToEnd::OfMember(member), why).await;
         assert_eq!(failed, Err(CommitError::Needed(DiskNumber(0))));
         assert!(pool.read(|s| s.is_present(DiskNumber(0))));
     }

@@ -23,7 +23,7 @@ fn places(pool: &Pool, disk: u16) -> Vec<(&'static str, Extent)> {
 
 /// Flips a bit on a disk without the pool's knowledge.
 async fn rots(w: &World, disk: u16, at: Extent, byte: usize) {
-    let io = DiskIo::new(&w.env, &w.arena, DiskIo::LOOKING, Deadlines::default());
+    let io = DiskIo::new(&w.env, &w.arena, DiskIo::UNOWNED_EPOCH, Deadlines::default());
     let disk = w.disk(usize::from(disk));
     let mut bytes = io.read(&disk, at).await.unwrap();
     assert!(bytes[..64].iter().any(|b| *b != 0), "something is there");

@@ -9,7 +9,7 @@ use pool_seam::{
 
 use super::*;
 use crate::Absence;
-use crate::metadata::Life;
+use crate::metadata::MembershipToEnd;
 
 /// An owner that states no stale regions, and records the disks that are removed.
 #[derive(Default)]
@@ -55,7 +55,10 @@ async fn a_late_failure_does_not_disturb_a_disk_that_has_returned() {
     pool.take_offline(disk).await.unwrap();
     pool.return_disk(w.disk(0), false).await.unwrap();
     assert_eq!(std::mem::take(&mut *recorder.0.lock()), [(disk, Membership(1))]);
-    pool.metadata().leave(disk, Life::Of(old), Absence::WriteFailed).await.unwrap();
+    pool.metadata()
+        .remove_from_service(disk, MembershipToEnd::OfMember(old), Absence::WriteFailed)
+        .await
+        .unwrap();
     assert_eq!(pool.read(|s| s.membership(disk)), Some(Membership(2)));
     assert_eq!(*recorder.0.lock(), []);
 }

@@ -9,9 +9,9 @@ use crate::{DiskNumber, InvalidOp, NewSlab, Op, RowNumber, SpaceId, placement};
 
 /// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
+pub(crate) enum RequestOutcome {
     /// The request was carried out before.
-    Before,
+    DoneBefore,
     /// The space has another owner.
     Deposed(SpaceEpoch),
     /// There is no such space, or the owner's epoch is higher than the current one.
@@ -34,13 +34,17 @@ impl From<InvalidOp> for Refusal {
 }
 
 /// Translates a request to operations; new slabs are placed on `usable` disks.
-pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNumber) -> bool) -> Carried {
-    let Some(record) = state.spaces.get(&request.space) else { return Carried::Unknown };
+pub(crate) fn carry_out(
+    state: &State,
+    request: &Request,
+    usable: impl Fn(DiskNumber) -> bool,
+) -> RequestOutcome {
+    let Some(record) = state.spaces.get(&request.space) else { return RequestOutcome::Unknown };
     let done = record.ownership;
     match request.epoch.cmp(&done.epoch) {
-        std::cmp::Ordering::Less => return Carried::Deposed(done.epoch),
-        std::cmp::Ordering::Greater => return Carried::Unknown,
-        std::cmp::Ordering::Equal if request.number <= done.request => return Carried::Before,
+        std::cmp::Ordering::Less => return RequestOutcome::Deposed(done.epoch),
+        std::cmp::Ordering::Greater => return RequestOutcome::Unknown,
+        std::cmp::Ordering::Equal if request.number <= done.request => return RequestOutcome::DoneBefore,
         std::cmp::Ordering::Equal => {}
     }
     let space = request.space;
@@ -63,7 +67,7 @@ pub(crate) fn carry_out(state: &State, request: &Request, usable: impl Fn(DiskNu
         }
     }
     ops.push(Op::Space { space, op: SpaceOp::Done { epoch: request.epoch, number: request.number } });
-    Carried::Record { ops, refused }
+    RequestOutcome::Record { ops, refused }
 }
 
 /// Translates an owner's operation, with places that the coordinator chooses. Returns `None` if it changes nothing.

@@ -33,7 +33,7 @@ fn pool(disks: u16) -> State {
 fn ask(s: &mut State, number: u64, ops: impl IntoIterator<Item = OwnerOp>) -> Option<Refusal> {
     let request =
         Request { space: SPACE, epoch: SpaceEpoch::first(1), number, ops: ops.into_iter().collect() };
-    let Carried::Record { ops, refused } = carry_out(s, &request, |_| true) else {
+    let RequestOutcome::Record { ops, refused } = carry_out(s, &request, |_| true) else {
         panic!("it is not carried out")
     };
     s.apply_all(&ops).unwrap();
@@ -69,7 +69,7 @@ fn a_row_is_ready_where_its_blocks_are() {
     let stale = |s: &State| row(s).slabs.iter().map(|copy| copy.stale_regions).collect::<Vec<_>>();
     let [first, second] = [0, 1].map(|index: usize| row(&new).slabs[index].place.disk);
     for disk in [first, second] {
-        let ops = new.leave(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
+        let ops = new.removal_ops(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
         new.apply_all(&ops).unwrap();
         assert_eq!(stale(&new), [0, 0]);
         new.apply(&Op::DiskPresent { disk, membership: Membership(2) }).unwrap();
@@ -83,7 +83,7 @@ fn a_row_is_ready_where_its_blocks_are() {
     );
     let mut s = new.clone();
     let leave = |s: &mut State, disk| {
-        let ops = s.leave(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
+        let ops = s.removal_ops(disk, Absence::Gone, &[(SPACE, Vec::new())].into());
         s.apply_all(&ops).unwrap();
     };
     leave(&mut s, second);
@@ -103,21 +103,25 @@ fn a_request_counts_once_and_for_its_owner_only() {
     assert_eq!(ask(&mut s, 5, [OwnerOp::Allocate { row: ROW }]), None);
     let before = s.clone();
     for number in [5, 4, 0] {
-        assert_eq!(carry_out(&s, &request(epoch, number), |_| true), Carried::Before);
+        assert_eq!(carry_out(&s, &request(epoch, number), |_| true), RequestOutcome::DoneBefore);
     }
-    assert_eq!(carry_out(&s, &request(next, 1), |_| true), Carried::Unknown, "there is no such owner yet");
+    assert_eq!(
+        carry_out(&s, &request(next, 1), |_| true),
+        RequestOutcome::Unknown,
+        "there is no such owner yet"
+    );
     // A refused request uses its number, and changes nothing else.
     assert_eq!(ask(&mut s, 6, [OwnerOp::Allocate { row: ROW }]), Some(Refusal::Invalid));
-    assert_eq!(carry_out(&s, &request(epoch, 6), |_| true), Carried::Before);
+    assert_eq!(carry_out(&s, &request(epoch, 6), |_| true), RequestOutcome::DoneBefore);
     assert_eq!(s.spaces[&SPACE].rows, before.spaces[&SPACE].rows);
     let beyond = ask(&mut s, 7, [OwnerOp::Allocate { row: RowNumber(4) }]);
     assert_eq!(beyond, Some(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE))));
     // After a handover, and after an opening of the pool.
     let ownership = pool_seam::Ownership { epoch: next, ..Default::default() };
     s.apply(&op(SpaceOp::Own { ownership })).unwrap();
-    assert_eq!(carry_out(&s, &request(epoch, 8), |_| true), Carried::Deposed(next));
+    assert_eq!(carry_out(&s, &request(epoch, 8), |_| true), RequestOutcome::Deposed(next));
     s.apply(&Op::Opened { epoch: 2, incarnation: 8 }).unwrap();
-    assert_eq!(carry_out(&s, &request(next, 1), |_| true), Carried::Deposed(SpaceEpoch::first(2)));
+    assert_eq!(carry_out(&s, &request(next, 1), |_| true), RequestOutcome::Deposed(SpaceEpoch::first(2)));
     assert_eq!(s.spaces[&SPACE].ownership.request, 0);
 }
 
@@ -253,15 +257,15 @@ fn a_replica_of_the_log_moves() {
 fn a_disk_leaves_with_the_answers_of_owners() {
     let s = written(3);
     let disk = row(&s).slabs[1].place.disk;
-    let said = CopyRegions { row: ROW, generation: row(&s).slabs[1].generation, regions: 0b10 };
-    let answers = Answers::from([(SPACE, vec![said])]);
+    let reported = CopyRegions { row: ROW, generation: row(&s).slabs[1].generation, regions: 0b10 };
+    let answers = OwnerAnswers::from([(SPACE, vec![reported])]);
     let mut left = s.clone();
-    left.apply_all(&left.leave(disk, Absence::Gone, &answers)).unwrap();
+    left.apply_all(&left.removal_ops(disk, Absence::Gone, &answers)).unwrap();
     assert_eq!((row(&left).slabs[1].stale_regions, left.membership(disk)), (0b10, None));
     assert!(left.spaces[&SPACE].unaccounted.is_empty());
     // The owner does not answer.
     let mut left = s.clone();
-    left.apply_all(&left.leave(disk, Absence::Gone, &Answers::new())).unwrap();
+    left.apply_all(&left.removal_ops(disk, Absence::Gone, &OwnerAnswers::new())).unwrap();
     assert_eq!(left.spaces[&SPACE].unaccounted, [(disk, Membership(1))].into());
     assert_eq!(row(&left).slabs[1].stale_regions, 0);
     // A row that the owner does not know yet, and a region that no other disk has.
@@ -278,7 +282,7 @@ fn a_disk_leaves_with_the_answers_of_owners() {
     assert_eq!(ask(&mut s, 4, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
     let new = s.spaces[&SPACE].rows[&RowNumber(1)].clone();
     let on_new = new.slabs.iter().position(|copy| copy.place.disk == disk);
-    s.apply_all(&s.leave(disk, Absence::Gone, &answers)).unwrap();
+    s.apply_all(&s.removal_ops(disk, Absence::Gone, &answers)).unwrap();
     assert_eq!(row(&s).slabs[1].stale_regions, 0, "the region waits for the disk");
     if let Some(index) = on_new {
         assert_eq!(s.spaces[&SPACE].rows[&RowNumber(1)].slabs[index].stale_regions, ALL);
@@ -290,7 +294,8 @@ fn a_disk_leaves_with_the_answers_of_owners() {
 fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
     let mut s = written(3);
     let SlabCopy { place, generation, .. } = row(&s).slabs[1];
-    s.apply_all(&s.leave(place.disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
+    s.apply_all(&s.removal_ops(place.disk, Absence::Gone, &OwnerAnswers::from([(SPACE, Vec::new())])))
+        .unwrap();
     let mark_stale =
         |seen| OwnerOp::MarkStale { row: ROW, index: 1, generation, regions: 1, membership: seen };
     let mut back = s.clone();
@@ -355,20 +360,20 @@ fn new_slabs_are_on_usable_disks() {
         ops: vec![OwnerOp::Allocate { row: ROW }],
     };
     for leaving in (0..3).map(DiskNumber) {
-        let carried = carry_out(&s, &request, |disk| disk != leaving);
-        let Carried::Record { ops, refused: None } = carried else { panic!("{carried:?}") };
+        let outcome = carry_out(&s, &request, |disk| disk != leaving);
+        let RequestOutcome::Record { ops, refused: None } = outcome else { panic!("{outcome:?}") };
         let Op::Space { op: SpaceOp::Allocate { slabs, .. }, .. } = &ops[0] else { panic!("{ops:?}") };
         assert!(slabs.len() == 2 && slabs.iter().all(|place| place.disk != leaving));
     }
     // If there are too few usable disks, the row has a slab on one that is not usable.
     let one = carry_out(&s, &request, |disk| disk == DiskNumber(0));
-    let Carried::Record { ops, refused: None } = one else { panic!("{one:?}") };
+    let RequestOutcome::Record { ops, refused: None } = one else { panic!("{one:?}") };
     let mut with_one = s.clone();
     with_one.apply_all(&ops).unwrap();
     let copies: Vec<_> = row(&with_one).slabs.iter().map(|copy| copy.place.disk.0 == 0).collect();
     assert_eq!(copies, [true, false]);
     let one = carry_out(&s, &request, |_| false);
-    assert!(matches!(one, Carried::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
+    assert!(matches!(one, RequestOutcome::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
     let mut record = SpaceRecord { former: mirror("m").resiliency, slot: 16, ..mirror("m") };
     record.name = "other".into();
     assert!(

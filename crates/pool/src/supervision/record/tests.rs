@@ -3,8 +3,8 @@
 use disk::{MemoryDisk, MemoryOptions, Op, Place};
 use env::{Ctx, Env};
 
+use super::super::outliers::SHORT_QUEUE;
 use super::super::space_io::Caller;
-use super::super::standing::SHORT;
 use super::*;
 
 fn record(env: &Env) -> Arc<Record> {
@@ -28,22 +28,22 @@ async fn the_queue_of_a_disk_is_that_of_all_spaces() {
     let record = record(&env);
     let (one, two) = (record.of_space(SpaceId(1)), record.of_space(SpaceId(2)));
     assert!(Arc::ptr_eq(&one, &record.of_space(SpaceId(1))));
-    let queue: Vec<_> = (0..SHORT).map(|_| begin(&one)).collect();
-    env.sleep(COUNTED).await;
+    let queue: Vec<_> = (0..SHORT_QUEUE).map(|_| begin(&one)).collect();
+    env.sleep(QUEUE_COUNT_LIFETIME).await;
     let behind = begin(&two);
     assert!(!record.is_idle());
     env.sleep(Duration::from_millis(10)).await;
     queue.into_iter().for_each(|which| drop(one.take_caller(which)));
     let long = Duration::from_secs(1);
     env.sleep(long).await;
-    let look = record.look(env.moment());
-    assert!(look.longest > long && look.longest_short < long, "{look:?}");
+    let io = record.recent_io(env.moment());
+    assert!(io.longest > long && io.longest_short < long, "{io:?}");
     drop(two.take_caller(behind));
     // Alone again, after a while.
     let alone = begin(&two);
     env.sleep(long).await;
-    let look = record.look(env.moment());
-    assert!(look.longest_short >= long, "{look:?}");
+    let io = record.recent_io(env.moment());
+    assert!(io.longest_short >= long, "{io:?}");
     drop(two.take_caller(alone));
     assert!(record.is_idle());
     let reads = record.reads();
@@ -65,5 +65,5 @@ async fn how_long_reads_take_is_known_from_all_spaces() {
     record.late_reads(env.moment());
     let (after, _) = *record.hedge_after.lock();
     assert!(after < Duration::from_millis(12), "{after:?}: neither space alone has had enough reads");
-    assert_eq!(record.look(env.moment()).reads.map(|r| r.crowded), Some(false));
+    assert_eq!(record.recent_io(env.moment()).reads.map(|r| r.crowded), Some(false));
 }

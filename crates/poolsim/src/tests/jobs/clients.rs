@@ -7,7 +7,7 @@ use env::Ctx;
 use futures_util::future::{join, join_all};
 use pool::SpaceRecord;
 use pool::jobs::pacer::Pacing;
-use pool::jobs::{Kind, Subject, Why};
+use pool::jobs::{DelayReason, Kind, Subject};
 use pool_seam::{DiskNumber, UNIT};
 
 use super::begin;
@@ -68,7 +68,7 @@ fn resync(target: Duration, clients: u64) -> Resynced {
                 read.expect("a read");
                 took.borrow_mut().push(world.env.now() - began);
                 let jobs = pool.jobs().list();
-                let paced = jobs.iter().any(|job| matches!(job.why, Some(Why::Paced { .. })));
+                let paced = jobs.iter().any(|job| matches!(job.why, Some(DelayReason::Paced { .. })));
                 was_paced.set(was_paced.get() || paced);
                 world.env.sleep(2 * MS).await;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use disk::sim::SlotId;
 use disk::{Media, MemoryOptions, PowerCut};
-use pool::jobs::{Evacuated, Kind, NotMoved, Subject};
+use pool::jobs::{EvacuationResult, Kind, NotMoved, Subject};
 use pool::placement::{self, Step};
 use pool::{MediaClass, NewDisk, Pool, State, Usage};
 use pool_seam::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId};
@@ -72,7 +72,7 @@ fn a_retired_disk_is_emptied() {
             let logs = s.spaces.values().filter_map(|record| record.rows.get(&RowNumber::LOG));
             logs.flat_map(|row| row.slabs.to_vec()).filter(|copy| copy.place.disk == from).count()
         });
-        assert_eq!((emptied.moved >= before, emptied.left), (true, logs), "{emptied:?}");
+        assert_eq!((emptied.moved >= before, emptied.remaining), (true, logs), "{emptied:?}");
         have(&all, 1).await;
         pool.take_offline(from).await.expect("nothing is there that others do not have");
         have(&all, 1).await;
@@ -128,7 +128,8 @@ fn the_only_copies_stay_where_they_are() {
         let space = *pool.read(|s| s.spaces.keys().copied().collect::<Vec<_>>()).first().expect("the space");
         let _owned = world.own(&pool, space).await.expect("the next owner");
         let job = begin(&pool, Kind::Rebuild, Subject::Disk(from));
-        let Evacuated { moved: _, left, why } = pool.evacuate(from, &job).await.expect("what can be");
+        let EvacuationResult { moved: _, remaining: left, why } =
+            pool.evacuate(from, &job).await.expect("what can be");
         assert_eq!((left >= before, why), (true, Some(NotMoved::OnlyCopy(space))));
         assert_eq!(on(&pool, space, from), before);
     });

@@ -61,7 +61,7 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
             () = watch => unreachable!("it watches for ever"),
         };
         let whole = world.env.now() - start;
-        assert_eq!((rebuilt.moved, rebuilt.left), (slabs, 0));
+        assert_eq!((rebuilt.moved, rebuilt.remaining), (slabs, 0));
         // Each copied byte is read once, and some blocks; the former contents of the new places are not read.
         assert!(rates.read() < total + total / 50, "{} of {total} bytes were read", rates.read());
         let (first, last) = (middle[0], middle[middle.len() - 1]);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use disk::sim::{Fault, Rule, SlotId, When};
 use pool::Pool;
-use pool::jobs::{Job, Kind, Subject, Why};
+use pool::jobs::{DelayReason, Job, Kind, Subject};
 use pool_seam::{Coordinator, DiskNumber, JobId, Progress, SpaceId, Turn};
 
 use super::{begin, is_unfinished};
@@ -28,7 +28,7 @@ async fn behind(world: &World) -> (Pool, SpaceId, Owned, DiskNumber) {
     (pool, space, owned, away)
 }
 
-fn why(pool: &Pool, job: &Job) -> Option<Why> {
+fn why(pool: &Pool, job: &Job) -> Option<DelayReason> {
     pool.jobs().list().into_iter().find(|state| state.id == job.id()).and_then(|state| state.why)
 }
 
@@ -46,7 +46,7 @@ fn a_job_is_paused_resumed_and_stopped() {
         pool.jobs().pause(job.id()).expect("it is there");
         let commands = async {
             world.env.sleep(Duration::from_secs(5)).await;
-            assert_eq!((done(&job), why(&pool, &job)), (0, Some(Why::Paused)));
+            assert_eq!((done(&job), why(&pool, &job)), (0, Some(DelayReason::Paused)));
             pool.jobs().resume(job.id()).expect("it is there");
             while done(&job) == 0 {
                 world.env.sleep(Duration::from_millis(50)).await;
@@ -77,7 +77,10 @@ fn a_scrub_waits_for_a_resync() {
         let scrub = begin(&pool, Kind::Scrub, Subject::Space(space));
         let resyncs = async {
             world.env.sleep(Duration::from_secs(3)).await;
-            assert_eq!((done(&scrub), why(&pool, &scrub)), (0, Some(Why::After(Kind::Resync, resync.id()))));
+            assert_eq!(
+                (done(&scrub), why(&pool, &scrub)),
+                (0, Some(DelayReason::AfterJob(Kind::Resync, resync.id())))
+            );
             pool.resync(away, &resync).await.expect("a resync");
             assert_eq!(done(&scrub), 0);
             drop(resync);
@@ -100,7 +103,7 @@ fn takes(latency: Option<Duration>) -> (Duration, bool) {
                 let client = pool.jobs().client(true);
                 world.env.sleep(latency.unwrap_or(Duration::from_millis(200))).await;
                 drop(client.filter(|_| latency.is_some()));
-                was_paced |= matches!(why(&pool, &job), Some(Why::Paced { .. }));
+                was_paced |= matches!(why(&pool, &job), Some(DelayReason::Paced { .. }));
             }
         };
         tokio::select! {

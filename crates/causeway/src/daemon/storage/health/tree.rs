@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::health::{Health, Level, Troubled, of_disk, of_pool, of_space};
+use pool::health::{DiskProblems, Health, Level, of_disk, of_pool, of_space};
 use pool::{DiskNumber, State};
 
 use super::super::describe;
@@ -14,17 +14,18 @@ use crate::control::health::HealthNode;
 
 /// An open pool.
 pub(super) fn open(open: &OpenPool) -> HealthNode {
-    let (suspended, troubled, paths) =
-        (open.pool.suspended().is_some(), open.troubled(), open.teller.paths());
+    let (suspended, disk_problems, paths) =
+        (open.pool.suspended().is_some(), open.disk_problems(), open.teller.paths());
     let unverified = open.unverified();
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
-        let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &troubled));
+        let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &disk_problems));
         let space = |(id, record): (&pool::SpaceId, &Arc<pool::SpaceRecord>)| {
             node("VirtualDisk", record.name.clone(), of_space(s, *id, suspended), Vec::new())
         };
         children.extend(s.spaces.iter().map(space));
-        let pool = node("Pool", s.name.clone(), of_pool(s, &troubled, suspended, open.read_only), children);
+        let pool =
+            node("Pool", s.name.clone(), of_pool(s, &disk_problems, suspended, open.read_only), children);
         let can_lose = pool::health::can_lose(s, &unverified);
         HealthNode { can_lose: Some(describe::can_lose_text(&can_lose)), ..pool }
     })
@@ -74,10 +75,10 @@ fn disk(
     s: &State,
     disk: DiskNumber,
     paths: &BTreeMap<DiskNumber, PathBuf>,
-    troubled: &Troubled,
+    disk_problems: &DiskProblems,
 ) -> HealthNode {
     let record = s.disks.get(&disk);
-    let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, troubled));
+    let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, disk_problems));
     node("PhysicalDisk", describe::disk_text(s, disk, paths), health, Vec::new())
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use pool::health::{Fault, FaultKind, Level, Place, Severity};
+use pool::health::{Fault, FaultKind, FaultObject, Level, Severity};
 use pool::jobs::JobState;
 use pool::{Absence, DiskNumber, MediaClass, PoolId, Slowness, SpaceId, State};
 
@@ -33,18 +33,20 @@ impl Words<'_> {
     /// One fault, with its consequences.
     pub(super) fn fault(&self, fault: &Fault) -> FaultStatus {
         let (kind, reason, actions) = self.say(fault);
-        let location = match &fault.place {
-            Place::Pool => format!("pool {}", self.state.name),
-            Place::Domain(level, name) => format!("pool {}, {} {name}", self.state.name, level.word()),
-            Place::Disk(disk) => self.location(*disk),
-            Place::Space(space) => format!("pool {}, virtual disk {}", self.state.name, self.space(*space)),
+        let location = match &fault.object {
+            FaultObject::Pool => format!("pool {}", self.state.name),
+            FaultObject::Domain(level, name) => format!("pool {}, {} {name}", self.state.name, level.word()),
+            FaultObject::Disk(disk) => self.location(*disk),
+            FaultObject::Space(space) => {
+                format!("pool {}, virtual disk {}", self.state.name, self.space(*space))
+            }
         };
         FaultStatus {
-            fault_id: identity(&format!("{}/{kind}/{:?}", self.id, fault.place)),
+            fault_id: identity(&format!("{}/{kind}/{:?}", self.id, fault.object)),
             fault_type: kind.to_owned(),
             perceived_severity: fault.severity as u8,
             reason,
-            faulting_object_description: self.describe(&fault.place),
+            faulting_object_description: self.describe(&fault.object),
             faulting_object_location: location,
             recommended_actions: actions,
             consequences: fault.consequences.iter().map(|f| self.fault(f)).collect(),
@@ -56,11 +58,11 @@ impl Words<'_> {
     fn say(&self, fault: &Fault) -> (&'static str, String, Vec<String>) {
         let pool = quoted(&self.state.name);
         let import = format!("causeway pool import {pool}");
-        match (&fault.kind, &fault.place) {
-            (FaultKind::DomainAway { disks }, place) => {
-                let (kind, word) = match place {
-                    Place::Domain(Level::Rack, _) => ("Rack.LostCommunication", "rack"),
-                    Place::Domain(Level::Node, _) => ("Server.Down", "node"),
+        match (&fault.kind, &fault.object) {
+            (FaultKind::DomainAway { disks }, object) => {
+                let (kind, word) = match object {
+                    FaultObject::Domain(Level::Rack, _) => ("Rack.LostCommunication", "rack"),
+                    FaultObject::Domain(Level::Node, _) => ("Server.Down", "node"),
                     _ => ("StorageEnclosure.LostCommunication", "enclosure"),
                 };
                 let list: Vec<_> = disks.iter().map(|d| d.0.to_string()).collect();
@@ -70,13 +72,13 @@ impl Words<'_> {
                 );
                 (kind, text, disks.iter().map(|d| self.returns(*d)).collect())
             }
-            (FaultKind::Absent(why), place) => {
+            (FaultKind::Absent(why), object) => {
                 let (kind, text) = absent(*why);
                 let (mut text, mut actions) = (text.to_owned(), Vec::new());
-                if let Place::Disk(disk) = place {
+                if let FaultObject::Disk(disk) = object {
                     actions.push(self.returns(*disk));
                 }
-                if let Place::Disk(disk) = place
+                if let FaultObject::Disk(disk) = object
                     && self.state.slabs_used(*disk).next().is_none()
                 {
                     text.push_str(
@@ -86,7 +88,7 @@ impl Words<'_> {
                 }
                 (kind, text, actions)
             }
-            (FaultKind::Failing { error }, Place::Disk(disk)) => (
+            (FaultKind::Failing { error }, FaultObject::Disk(disk)) => (
                 "PhysicalDisk.FailedMedia",
                 format!(
                     "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Return the absent \
@@ -95,11 +97,11 @@ impl Words<'_> {
                 self.all_return().into_iter().chain([format!("causeway pool offline-disk {pool} {}", disk.0)]).collect(),
             ),
             (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), self.all_return()),
-            (FaultKind::Slow(slow), place) => {
-                let (text, actions) = outlier(slow, place, &pool);
+            (FaultKind::Slow(slow), object) => {
+                let (text, actions) = outlier(slow, object, &pool);
                 ("PhysicalDisk.HighLatency.Outlier.AverageIO", text, actions)
             }
-            (FaultKind::Healed { units }, Place::Disk(disk)) => {
+            (FaultKind::Healed { units }, FaultObject::Disk(disk)) => {
                 let mut actions = self.repairs(*disk);
                 if let Some(path) = self.paths.get(disk).filter(|_| self.state.is_present(*disk)) {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
@@ -114,15 +116,15 @@ impl Words<'_> {
                 ("PhysicalDisk.HighErrorCount", text, actions)
             }
             (FaultKind::Healed { units }, _) => ("PhysicalDisk.HighErrorCount", units.to_string(), Vec::new()),
-            (FaultKind::Lost { units, at_least, first }, place) => {
-                let (text, actions) = self.lost(*units, *at_least, *first, place);
+            (FaultKind::Lost { units, at_least, first }, object) => {
+                let (text, actions) = self.lost(*units, *at_least, *first, object);
                 ("VirtualDisks.DataLoss", text, actions)
             }
-            (FaultKind::Retired { left, waits }, place) if *left > 0 => {
-                self.drains(*left, waits.as_ref(), place)
+            (FaultKind::Retired { left, waits }, object) if *left > 0 => {
+                self.drains(*left, waits.as_ref(), object)
             }
-            (FaultKind::Retired { .. }, place) => self.empty(place),
-            (FaultKind::Behind { bytes, waits }, place) => self.behind(*bytes, waits.as_ref(), place),
+            (FaultKind::Retired { .. }, object) => self.empty(object),
+            (FaultKind::Behind { bytes, waits }, object) => self.behind(*bytes, waits.as_ref(), object),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",
                 format!("Part of it would not survive the loss of one more disk; it should survive the loss of {promised}"),
@@ -176,13 +178,13 @@ impl Words<'_> {
                 ),
                 vec![self.add(*media)],
             ),
-            (FaultKind::Full, place) => (
+            (FaultKind::Full, object) => (
                 "VirtualDisks.NoRoom",
                 format!(
                     "There is no room{} for new data: writes that need new space fail; reads and overwrites continue",
-                    self.class(place).map_or_else(String::new, |media| format!(" on {}", media.disks()))
+                    self.class(object).map_or_else(String::new, |media| format!(" on {}", media.disks()))
                 ),
-                vec![self.add(self.class(place).unwrap_or_default())],
+                vec![self.add(self.class(object).unwrap_or_default())],
             ),
             (FaultKind::NoReserve { needed, free, media }, _) => (
                 "StoragePool.InsufficientReserveCapacityFault",
@@ -195,7 +197,7 @@ impl Words<'_> {
                 ),
                 vec![self.add(*media)],
             ),
-            (FaultKind::OtherMedia { bytes }, place) => self.other_media(*bytes, place),
+            (FaultKind::OtherMedia { bytes }, object) => self.other_media(*bytes, object),
             (FaultKind::Suspended { why }, _) => (
                 "StoragePool.Suspended",
                 format!("It accepts no changes: {why}"),
@@ -215,22 +217,28 @@ impl Words<'_> {
     }
 
     /// The media class of a virtual disk, if it has one.
-    fn class(&self, place: &Place) -> Option<MediaClass> {
-        let Place::Space(space) = place else { return None };
+    fn class(&self, object: &FaultObject) -> Option<MediaClass> {
+        let FaultObject::Space(space) = object else { return None };
         self.state.spaces.get(space).map(|r| r.media).filter(|m| !m.is_any())
     }
 
-    fn other_media(&self, bytes: u64, place: &Place) -> (&'static str, String, Vec<String>) {
-        let disks = self.class(place).unwrap_or_default().disks();
+    fn other_media(&self, bytes: u64, object: &FaultObject) -> (&'static str, String, Vec<String>) {
+        let disks = self.class(object).unwrap_or_default().disks();
         let what = format!("{} of it are on disks other than {disks}", human_bytes(bytes));
         let text = format!("{what}. They are moved there if there is room");
         let action = format!("causeway pool optimize {}", quoted(&self.state.name));
         ("VirtualDisks.OtherMedia", text, vec![action, "causeway job list".to_owned()])
     }
 
-    fn lost(&self, units: u64, at_least: bool, first: Option<u64>, place: &Place) -> (String, Vec<String>) {
-        let (name, repair) = match place {
-            Place::Space(space) => {
+    fn lost(
+        &self,
+        units: u64,
+        at_least: bool,
+        first: Option<u64>,
+        object: &FaultObject,
+    ) -> (String, Vec<String>) {
+        let (name, repair) = match object {
+            FaultObject::Space(space) => {
                 let name = self.space(*space);
                 let repair = format!("space repair {}", quoted(&format!("{}/{name}", self.state.name)));
                 (format!("the virtual disk {name}"), repair)
@@ -240,8 +248,8 @@ impl Words<'_> {
         let at_least = if at_least { "At least " } else { "" };
         let them = one_or(units, "it", "them");
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
-        let away = match place {
-            Place::Space(space) => self.away_with(*space),
+        let away = match object {
+            FaultObject::Space(space) => self.away_with(*space),
             _ => Vec::new(),
         };
         let fails = format!(
@@ -281,7 +289,7 @@ impl Words<'_> {
             .map(|c| c.place.disk)
             .filter(|d| !self.state.is_present(*d))
             .collect();
-        disks.into_iter().map(|disk| self.describe(&Place::Disk(disk))).collect()
+        disks.into_iter().map(|disk| self.describe(&FaultObject::Disk(disk))).collect()
     }
 
     /// The list of jobs while some run; else the commands that return disks.
@@ -311,12 +319,12 @@ impl Words<'_> {
         spaces.map(|(_, r)| format!("causeway space repair {}", name(&r.name))).collect()
     }
 
-    fn describe(&self, place: &Place) -> String {
-        match place {
-            Place::Pool => format!("pool {}", self.state.name),
-            Place::Domain(level, name) => format!("{} {name}", level.word()),
-            Place::Disk(disk) => describe::disk_text(self.state, *disk, &self.paths),
-            Place::Space(space) => format!("virtual disk {}", self.space(*space)),
+    fn describe(&self, object: &FaultObject) -> String {
+        match object {
+            FaultObject::Pool => format!("pool {}", self.state.name),
+            FaultObject::Domain(level, name) => format!("{} {name}", level.word()),
+            FaultObject::Disk(disk) => describe::disk_text(self.state, *disk, &self.paths),
+            FaultObject::Space(space) => format!("virtual disk {}", self.space(*space)),
         }
     }
 
@@ -341,7 +349,7 @@ impl Words<'_> {
 }
 
 /// The texts for a disk that is much slower than its peers.
-fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) {
+fn outlier(slow: &Slowness, object: &FaultObject, pool: &str) -> (String, Vec<String>) {
     let mut text = if slow.peers.is_zero() {
         format!("One I/O took {}", human_time(slow.longest))
     } else {
@@ -357,7 +365,7 @@ fn outlier(slow: &Slowness, place: &Place, pool: &str) -> (String, Vec<String>) 
     } else {
         ". Reads avoid it if other disks have the data. If it stays slow, it is removed from service as soon as that puts no data at risk. Retire it, which moves its data to other disks, and replace it"
     });
-    let disk = number_of(place);
+    let disk = number_of(object);
     (text, vec![format!("causeway disk retire {pool}/{disk}"), "causeway job list".to_owned()])
 }
 
@@ -367,9 +375,9 @@ fn one_or(count: u64, one: &'static str, several: &'static str) -> &'static str 
 }
 
 /// The number of a disk as an argument of commands.
-fn number_of(place: &Place) -> String {
-    match place {
-        Place::Disk(disk) => disk.0.to_string(),
+fn number_of(object: &FaultObject) -> String {
+    match object {
+        FaultObject::Disk(disk) => disk.0.to_string(),
         _ => String::new(),
     }
 }

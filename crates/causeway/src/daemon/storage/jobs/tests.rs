@@ -82,7 +82,7 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
     assert!(mender.repair(space).is_ok_and(|begun| begun));
     env.sleep(DAY / 24).await;
     let [shown] = &pool.jobs().list()[..] else { panic!("one job") };
-    assert_eq!((shown.kind, &shown.why, shown.done), (Kind::Repair, &Some(Why::Paused), 0));
+    assert_eq!((shown.kind, &shown.why, shown.done), (Kind::Repair, &Some(DelayReason::Paused), 0));
     pool.jobs().stop(shown.id).expect("it is there");
     env.sleep(DAY).await;
     assert_eq!(pool.jobs().list(), [], "held until a command");

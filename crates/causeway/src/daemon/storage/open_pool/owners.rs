@@ -6,7 +6,7 @@ use std::time::Duration;
 use env::Env;
 use parking_lot::Mutex;
 use pool::CommitError;
-use pool_local::{Kept, LocalPool};
+use pool_local::{AbandonedSpaces, LocalPool};
 
 use super::OpenPool;
 use crate::daemon::storage::error::StorageError;
@@ -71,7 +71,7 @@ impl OpenPool {
     }
 
     /// Opens the virtual disks: their owners read the logs.
-    pub(super) async fn start_owners(&self, kept: Kept) {
+    pub(super) async fn start_owners(&self, kept: AbandonedSpaces) {
         let owners =
             LocalPool::open_again(&self.env, &self.arena, &self.pool, self.local.clone(), kept).await;
         let workers = || Workers {
@@ -86,8 +86,10 @@ impl OpenPool {
     }
 
     /// Drops the owners of a suspended pool.
-    pub(super) async fn abandon_owners(&self) -> Kept {
-        let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Kept::default() };
+    pub(super) async fn abandon_owners(&self) -> AbandonedSpaces {
+        let Some(Live { owners, workers }) = self.live.0.lock().take() else {
+            return AbandonedSpaces::default();
+        };
         // Abandons the pool first, because jobs and owners wait for calls that would not complete otherwise.
         self.pool.abandon();
         if let Some(Workers { mender, mover }) = workers {

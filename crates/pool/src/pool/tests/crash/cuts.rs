@@ -5,7 +5,7 @@ use disk::PowerCut;
 
 use super::*;
 use crate::Absence;
-use crate::metadata::{Life, Removal};
+use crate::metadata::{MembershipToEnd, Removal};
 
 /// A run: opening, changes, a disk that is removed and returns, and another opening. Returns the acknowledged states,
 /// each with the number of its event.
@@ -117,9 +117,9 @@ fn two_voters_leave_together_at_every_moment() {
         let voters: Vec<_> = pool.read(|s| s.voters.iter().copied().collect());
         assert_eq!(voters.len(), 5);
         let leave = [voters[1], voters[3]];
-        let removal = |disk| Removal { disk, life: Life::Any, reason: Absence::Gone };
+        let removal = |disk| Removal { disk, membership: MembershipToEnd::Current, reason: Absence::Gone };
         machine.record();
-        let left = pool.metadata().leave_all(leave.map(removal).into()).await;
+        let left = pool.metadata().remove_all_from_service(leave.map(removal).into()).await;
         assert_eq!(left, [Ok(()), Ok(())]);
         pool.read(|s| {
             assert!(leave.iter().all(|disk| !s.is_present(*disk) && !s.voters.contains(disk)));

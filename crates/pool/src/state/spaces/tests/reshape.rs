@@ -96,7 +96,8 @@ fn a_copy_is_given_up_only_where_the_others_are_enough() {
     // A copy on an absent disk is removed first, unless it has the only current copy of a region.
     let mut away = s.clone();
     let disk = disks(&away)[1];
-    away.apply_all(&away.leave(disk, Absence::Gone, &Answers::from([(SPACE, Vec::new())]))).unwrap();
+    away.apply_all(&away.removal_ops(disk, Absence::Gone, &OwnerAnswers::from([(SPACE, Vec::new())])))
+        .unwrap();
     let mut only = away.clone();
     assert_eq!(reshape(&mut away, 5, ROW), None);
     assert!(!disks(&away).contains(&disk));

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use pool::jobs::{JobId, Kind, Subject, Why};
+use pool::jobs::{DelayReason, JobId, Kind, Subject};
 use pool::testing::disk;
 use pool::{DiskRecord, FaultDomains, MediaClass, Op, Resiliency, RowNumber, SlabPlace, SpaceRecord, Usage};
 
@@ -21,8 +21,8 @@ fn state(name: &str) -> State {
     s
 }
 
-fn fault(kind: FaultKind, place: Place) -> Fault {
-    Fault { kind, place, severity: Severity::Warning, consequences: Vec::new() }
+fn fault(kind: FaultKind, object: FaultObject) -> Fault {
+    Fault { kind, object, severity: Severity::Warning, consequences: Vec::new() }
 }
 
 fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
@@ -40,7 +40,7 @@ const SLOW: Slowness = Slowness {
 #[test]
 fn an_outlier_is_told_with_its_figures() {
     let s = state("tank");
-    let told = told(&s, &[], &fault(FaultKind::Slow(SLOW), Place::Disk(DiskNumber(1))));
+    let told = told(&s, &[], &fault(FaultKind::Slow(SLOW), FaultObject::Disk(DiskNumber(1))));
     assert_eq!(told.fault_type, "PhysicalDisk.HighLatency.Outlier.AverageIO");
     assert!(
         told.reason.contains("81 ms or more, its peers' 4 ms; the longest took 11.7 s"),
@@ -52,7 +52,7 @@ fn an_outlier_is_told_with_its_figures() {
             && told.recommended_actions[0].ends_with("/1")
     );
     let leaves = |slow| {
-        let told = self::told(&s, &[], &fault(FaultKind::Slow(slow), Place::Disk(DiskNumber(1))));
+        let told = self::told(&s, &[], &fault(FaultKind::Slow(slow), FaultObject::Disk(DiskNumber(1))));
         told.reason.contains("it is removed from service")
     };
     assert!(leaves(SLOW) && !leaves(Slowness { crowded: true, ..SLOW }));
@@ -61,7 +61,7 @@ fn an_outlier_is_told_with_its_figures() {
 #[test]
 fn every_kind_has_a_name_a_reason_and_a_command() {
     let s = state("tank");
-    let (disk, space) = (Place::Disk(DiskNumber(1)), Place::Space(SpaceId(0)));
+    let (disk, space) = (FaultObject::Disk(DiskNumber(1)), FaultObject::Space(SpaceId(0)));
     let absences = [
         Absence::NotFound,
         Absence::Gone,
@@ -71,10 +71,10 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         Absence::ByCommand,
         Absence::Stale,
     ];
-    let mut all: Vec<(FaultKind, Place)> =
+    let mut all: Vec<(FaultKind, FaultObject)> =
         absences.map(|a| (FaultKind::Absent(a), disk.clone())).into_iter().collect();
     let away = || FaultKind::DomainAway { disks: vec![DiskNumber(0), DiskNumber(1)] };
-    all.extend(Level::ALL.map(|l| (away(), Place::Domain(l, "x".to_owned()))));
+    all.extend(Level::ALL.map(|l| (away(), FaultObject::Domain(l, "x".to_owned()))));
     all.extend([
         (FaultKind::Failing { error: "an I/O error".to_owned() }, disk.clone()),
         (FaultKind::Slow(SLOW), disk.clone()),
@@ -82,22 +82,22 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Lost { units: 3, at_least: true, first: None }, space.clone()),
         (FaultKind::Retired { left: 0, waits: None }, disk.clone()),
         (FaultKind::Retired { left: 1 << 28, waits: None }, disk.clone()),
-        (FaultKind::Retired { left: 1 << 28, waits: Some(Why::Paused) }, disk.clone()),
+        (FaultKind::Retired { left: 1 << 28, waits: Some(DelayReason::Paused) }, disk.clone()),
         (FaultKind::Behind { bytes: 1 << 20, waits: None }, disk.clone()),
-        (FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, disk.clone()),
+        (FaultKind::Behind { bytes: 1 << 20, waits: Some(DelayReason::Paused) }, disk.clone()),
         (FaultKind::Redundancy { left: 0, promised: 1 }, space.clone()),
         (FaultKind::Redundancy { left: 1, promised: 2 }, space.clone()),
         (FaultKind::Unavailable, space.clone()),
         (FaultKind::InDoubt { groups: 2 }, space.clone()),
-        (FaultKind::Metadata { voters: 1 }, Place::Pool),
-        (FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY }, Place::Pool),
+        (FaultKind::Metadata { voters: 1 }, FaultObject::Pool),
+        (FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY }, FaultObject::Pool),
         (FaultKind::Full, space.clone()),
         (FaultKind::OtherMedia { bytes: 1 << 20 }, space),
-        (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20, media: MediaClass::ANY }, Place::Pool),
-        (FaultKind::Suspended { why: "it was taken".to_owned() }, Place::Pool),
+        (FaultKind::NoReserve { needed: 1 << 30, free: 1 << 20, media: MediaClass::ANY }, FaultObject::Pool),
+        (FaultKind::Suspended { why: "it was taken".to_owned() }, FaultObject::Pool),
     ]);
-    for (kind, place) in all {
-        let told = told(&s, &[], &fault(kind.clone(), place));
+    for (kind, object) in all {
+        let told = told(&s, &[], &fault(kind.clone(), object));
         let (object, name) = told.fault_type.split_once('.').expect("object and name");
         assert!(!object.is_empty() && !name.is_empty() && !told.reason.is_empty(), "{kind:?}");
         let runs = |a: &String| a.starts_with("causeway ");
@@ -125,23 +125,23 @@ fn spaces_and_classes_of_media_are_named() {
     let space = s.make(record);
     s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }))
         .expect("free slabs");
-    let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    let gone = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), FaultObject::Disk(DiskNumber(1))));
     assert_eq!(gone.recommended_actions, ["causeway disk return tank/1"], "it has something");
-    let reason = |kind, place| told(&s, &[], &fault(kind, place)).reason;
-    let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, Place::Pool);
+    let reason = |kind, object| told(&s, &[], &fault(kind, object)).reason;
+    let capacity = reason(FaultKind::Capacity { percent: 75, threshold: 70, media }, FaultObject::Pool);
     assert!(
         capacity.starts_with("75 % of its SSD disks is in use") && capacity.contains("Add SSD disks"),
         "{capacity}"
     );
-    let lacks = reason(FaultKind::NoReserve { needed: 2 << 20, free: 1 << 20, media }, Place::Pool);
+    let lacks = reason(FaultKind::NoReserve { needed: 2 << 20, free: 1 << 20, media }, FaultObject::Pool);
     assert!(
         lacks.contains("could not be rebuilt on other SSD disks: 2 MiB would be needed, and 1 MiB are free"),
         "{lacks}"
     );
-    let full = reason(FaultKind::Full, Place::Space(SpaceId(0)));
+    let full = reason(FaultKind::Full, FaultObject::Space(SpaceId(0)));
     assert!(full.starts_with("There is no room on SSD disks for"), "{full}");
     let lost = FaultKind::Lost { units: 3, at_least: false, first: Some(12288) };
-    let lost = told(&s, &[], &fault(lost, Place::Space(SpaceId(0))));
+    let lost = told(&s, &[], &fault(lost, FaultObject::Space(SpaceId(0))));
     let text = "3 blocks of 4 KiB of the virtual disk vm have no valid copy on any disk, the first at byte 12288: reading them fails";
     assert!(
         lost.reason.starts_with(text) && lost.reason.contains("Restore them from a backup"),
@@ -150,7 +150,7 @@ fn spaces_and_classes_of_media_are_named() {
     );
     assert_eq!(lost.recommended_actions, ["causeway space repair tank/vm"]);
     assert_eq!(lost.faulting_object_location, "pool tank, virtual disk vm");
-    let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, Place::Space(SpaceId(0)));
+    let other = fault(FaultKind::OtherMedia { bytes: 1 << 20 }, FaultObject::Space(SpaceId(0)));
     let other = told(&s, &[], &other);
     assert!(other.reason.starts_with("1 MiB of it are on disks other than SSD disks"), "{}", other.reason);
     assert_eq!(other.recommended_actions[0], "causeway pool optimize tank");
@@ -171,9 +171,10 @@ fn a_loss_that_a_disk_would_end_names_it() {
     let space = s.make(record);
     s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }))
         .expect("free slabs");
-    let lost = fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, Place::Space(space));
+    let lost =
+        fault(FaultKind::Lost { units: 2, at_least: false, first: Some(0) }, FaultObject::Space(space));
     assert!(!told(&s, &[], &lost).reason.contains("absent"));
-    let ops = s.leave(DiskNumber(1), Absence::ByCommand, &pool::Answers::new());
+    let ops = s.removal_ops(DiskNumber(1), Absence::ByCommand, &pool::OwnerAnswers::new());
     s.apply_all(&ops).expect("it leaves");
     let told = told(&s, &[], &lost);
     assert!(
@@ -190,13 +191,14 @@ fn a_loss_that_a_disk_would_end_names_it() {
 #[test]
 fn where_and_what_to_do_as_one_types_it() {
     let s = state("my tank");
-    let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    let lost = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), FaultObject::Disk(DiskNumber(1))));
     assert_eq!(lost.faulting_object_description, "disk 1 (/dev/disk/by-id/x y)");
     assert_eq!(lost.faulting_object_location, "pool my tank, enclosure shelf 1, disk 1, /dev/disk/by-id/x y");
     let remove = "causeway pool remove-disk 'my tank' 1";
     assert_eq!(lost.recommended_actions, ["causeway disk return 'my tank/1'", remove]);
     assert!(lost.reason.contains("It holds no data of the pool any more"), "{}", lost.reason);
-    let one = fault(FaultKind::Lost { units: 1, at_least: false, first: None }, Place::Space(SpaceId(0)));
+    let one =
+        fault(FaultKind::Lost { units: 1, at_least: false, first: None }, FaultObject::Space(SpaceId(0)));
     let one = told(&s, &[], &one).reason;
     assert!(
         one.starts_with(
@@ -204,11 +206,11 @@ fn where_and_what_to_do_as_one_types_it() {
         ),
         "{one}"
     );
-    let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, Place::Disk(DiskNumber(1))));
+    let rotten = told(&s, &[], &fault(FaultKind::Healed { units: 1 }, FaultObject::Disk(DiskNumber(1))));
     let clear = "causeway pool clear 'my tank' 1";
     assert_eq!(rotten.recommended_actions, ["causeway disk qualify '/dev/disk/by-id/x y'", clear]);
     assert_ne!(lost.fault_id, rotten.fault_id);
-    let again = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), Place::Disk(DiskNumber(1))));
+    let again = told(&s, &[], &fault(FaultKind::Absent(Absence::Gone), FaultObject::Disk(DiskNumber(1))));
     assert_eq!(lost, again, "the same identity");
     let job = JobState {
         id: JobId(12),
@@ -219,10 +221,12 @@ fn where_and_what_to_do_as_one_types_it() {
         total: 1,
         rate: 0,
         eta: None,
-        why: Some(Why::Paused),
+        why: Some(DelayReason::Paused),
     };
-    let paused =
-        fault(FaultKind::Behind { bytes: 1 << 20, waits: Some(Why::Paused) }, Place::Disk(DiskNumber(1)));
+    let paused = fault(
+        FaultKind::Behind { bytes: 1 << 20, waits: Some(DelayReason::Paused) },
+        FaultObject::Disk(DiskNumber(1)),
+    );
     let paused = told(&s, &[job], &paused);
     assert_eq!(paused.recommended_actions, ["causeway job resume 12"]);
     assert_eq!(paused.reason, "1 MiB of missed writes are not being copied to it: its job is paused");
@@ -237,8 +241,8 @@ fn where_and_what_to_do_as_one_types_it() {
 fn a_disk_that_is_to_leave_goes_on_with_its_command() {
     let mut s = state("my tank");
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
-    let kind = FaultKind::Retired { left: 1 << 20, waits: Some(Why::Stopping) };
-    let told = told(&s, &[], &fault(kind, Place::Disk(DiskNumber(1))));
+    let kind = FaultKind::Retired { left: 1 << 20, waits: Some(DelayReason::Stopping) };
+    let told = told(&s, &[], &fault(kind, FaultObject::Disk(DiskNumber(1))));
     let reason =
         "It is to be removed from the pool, and 1 MiB are not being moved to other disks: no job is running";
     assert_eq!(told.reason, reason);
@@ -299,7 +303,7 @@ fn pools_that_are_closed_and_disks_that_are_free() {
     let add = |media, free: &[DiskStatus]| {
         let words = Words { id: TANK, state: &s, paths: BTreeMap::new(), jobs: &[], free };
         let full = FaultKind::Capacity { percent: 75, threshold: 70, media };
-        words.fault(&fault(full, Place::Pool)).recommended_actions
+        words.fault(&fault(full, FaultObject::Pool)).recommended_actions
     };
     assert_eq!(add(MediaClass::ANY, &both), ["causeway pool add-disk tank --disk '/d/c d.disk'"]);
     let (ssd, nvme) = (MediaClass::of([disk::Media::Ssd]), MediaClass::of([disk::Media::Nvme]));

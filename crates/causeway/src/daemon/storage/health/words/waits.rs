@@ -1,8 +1,8 @@
 //! Texts for disks that a job fills or empties: what the job waits for, and the command that helps.
 
 use pool::Usage;
-use pool::health::Place;
-use pool::jobs::{JobState, Kind, Subject, Why};
+use pool::health::FaultObject;
+use pool::jobs::{DelayReason, JobState, Kind, Subject};
 
 use super::{Words, number_of};
 use crate::output::{human_bytes, quoted};
@@ -14,12 +14,12 @@ impl Words<'_> {
     pub(super) fn drains(
         &self,
         bytes: u64,
-        waits: Option<&Why>,
-        place: &Place,
+        waits: Option<&DelayReason>,
+        object: &FaultObject,
     ) -> (&'static str, String, Vec<String>) {
         let what = human_bytes(bytes);
-        let (pool, number) = (quoted(&self.state.name), number_of(place));
-        let leaves = self.leaves(place);
+        let (pool, number) = (quoted(&self.state.name), number_of(object));
+        let leaves = self.leaves(object);
         let begin = match leaves {
             true => format!("causeway pool remove-disk {pool} {number}"),
             false => format!("causeway disk retire {pool}/{number}"),
@@ -30,7 +30,7 @@ impl Words<'_> {
             }
             Some(why) => {
                 let (text, action) =
-                    self.waits(why, self.job(Kind::Drain, place), "no job is running", begin);
+                    self.waits(why, self.job(Kind::Drain, object), "no job is running", begin);
                 (format!(", and {what} are not being moved to other disks: {text}"), action)
             }
         };
@@ -39,11 +39,11 @@ impl Words<'_> {
     }
 
     /// The texts for an empty disk that is retired or to be removed.
-    pub(super) fn empty(&self, place: &Place) -> (&'static str, String, Vec<String>) {
-        let (pool, number) = (quoted(&self.state.name), number_of(place));
+    pub(super) fn empty(&self, object: &FaultObject) -> (&'static str, String, Vec<String>) {
+        let (pool, number) = (quoted(&self.state.name), number_of(object));
         let remove = format!("causeway pool remove-disk {pool} {number}");
         let text = "It is retired and empty. Remove it from the pool, or use it again";
-        let (text, actions) = match self.leaves(place) {
+        let (text, actions) = match self.leaves(object) {
             true => ("It is to be removed from the pool, and is empty", vec![remove]),
             false => (text, vec![remove, format!("causeway disk set {pool}/{number} --usage auto-select")]),
         };
@@ -51,8 +51,8 @@ impl Words<'_> {
     }
 
     /// Whether a disk is to be removed from the pool, not only emptied.
-    fn leaves(&self, place: &Place) -> bool {
-        let Place::Disk(disk) = place else { return false };
+    fn leaves(&self, object: &FaultObject) -> bool {
+        let FaultObject::Disk(disk) = object else { return false };
         self.state.disks.get(disk).is_some_and(|r| r.usage == Usage::Leaving)
     }
 
@@ -60,16 +60,16 @@ impl Words<'_> {
     pub(super) fn behind(
         &self,
         bytes: u64,
-        waits: Option<&Why>,
-        place: &Place,
+        waits: Option<&DelayReason>,
+        object: &FaultObject,
     ) -> (&'static str, String, Vec<String>) {
         let what = format!("{} of missed writes are", human_bytes(bytes));
         let (text, actions) = match waits {
             None => (format!("{what} being copied to it; no action is needed"), vec![JOBS.to_owned()]),
             Some(why) => {
-                let job = self.job(Kind::Resync, place);
+                let job = self.job(Kind::Resync, object);
                 let (text, action) = self.waits(why, job, "no job copies them", JOBS.to_owned());
-                let away = matches!(why, Why::Away(_));
+                let away = matches!(why, DelayReason::DisksAbsent(_));
                 let actions = if away { self.all_return() } else { vec![action] };
                 (format!("{what} not being copied to it: {text}"), actions)
             }
@@ -78,10 +78,16 @@ impl Words<'_> {
     }
 
     /// Why the job waits, and the command that helps; without a job, returns `none` and `begin`.
-    fn waits(&self, why: &Why, job: Option<&JobState>, none: &str, begin: String) -> (String, String) {
+    fn waits(
+        &self,
+        why: &DelayReason,
+        job: Option<&JobState>,
+        none: &str,
+        begin: String,
+    ) -> (String, String) {
         match (why, job) {
             (_, None) => (none.to_owned(), begin),
-            (Why::Paused, Some(job)) => {
+            (DelayReason::Paused, Some(job)) => {
                 ("its job is paused".to_owned(), format!("causeway job resume {}", job.id.0))
             }
             (why, Some(_)) => (why.to_string(), JOBS.to_owned()),
@@ -89,8 +95,8 @@ impl Words<'_> {
     }
 
     /// The job of a kind for a disk.
-    fn job(&self, kind: Kind, place: &Place) -> Option<&JobState> {
-        let Place::Disk(disk) = place else { return None };
+    fn job(&self, kind: Kind, object: &FaultObject) -> Option<&JobState> {
+        let FaultObject::Disk(disk) = object else { return None };
         self.jobs.iter().find(|j| j.kind == kind && j.subject == Subject::Disk(*disk))
     }
 }

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use env::Moment;
 
-use super::spread::Spread;
-use super::standing::{Latency, SAMPLES, SPAN};
+use super::histogram::Histogram;
+use super::outliers::{Latency, SAMPLES, SPAN};
 
 /// Counts of one span and of the one before it.
 pub(crate) struct RecentLatencies {
-    all: Spread,
-    short: Spread,
+    all: Histogram,
+    short: Histogram,
 }
 
 impl RecentLatencies {
     pub(crate) fn new() -> RecentLatencies {
-        RecentLatencies { all: Spread::new(SPAN), short: Spread::new(SPAN) }
+        RecentLatencies { all: Histogram::new(SPAN), short: Histogram::new(SPAN) }
     }
 
     /// Adds an I/O that took this many nanoseconds; `short`: it began in a short queue.
@@ -36,10 +36,10 @@ impl RecentLatencies {
     /// than `least`. A few I/Os in a short queue among many others are not representative: few suffice only if there
     /// are few I/Os in total.
     pub(crate) fn latency(&mut self, now: Moment, least: u64) -> Option<Latency> {
-        let of = |spread: &mut Spread, least, crowded| {
-            spread.roll(now);
-            let (median, mean) = spread.percentile(50).zip(spread.mean())?;
-            (spread.count() >= least).then_some(Latency { median, mean, crowded })
+        let of = |histogram: &mut Histogram, least, crowded| {
+            histogram.roll(now);
+            let (median, mean) = histogram.percentile(50).zip(histogram.mean())?;
+            (histogram.count() >= least).then_some(Latency { median, mean, crowded })
         };
         let all = of(&mut self.all, SAMPLES, true);
         let least = if all.is_some() { SAMPLES } else { least };
@@ -51,7 +51,7 @@ impl RecentLatencies {
         self.all.count()
     }
 
-    /// See [`Spread::percentile`].
+    /// See [`Histogram::percentile`].
     pub(crate) fn percentile(&self, percent: u64) -> Option<Duration> {
         self.all.percentile(percent)
     }

@@ -2,15 +2,15 @@
 //!
 //! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds one. A
 //! span with a single I/O of seconds adds several. A normal span removes one, and a span without I/O changes nothing.
-//! A disk becomes slow with [`SLOW`] points that a long queue does not explain, and stays slow until it has no
-//! points. So one abnormal span is no proof, and one normal span does not end the state. With [`LEAVES`] such points
+//! A disk becomes slow with [`SLOW_POINTS`] points that a long queue does not explain, and stays slow until it has no
+//! points. So one abnormal span is no proof, and one normal span does not end the state. With [`REMOVAL_POINTS`] such points
 //! the disk should be removed from service.
 //!
 //! Both median and mean, because either alone has false positives: one I/O of a second dominates the mean of a hundred,
 //! and where I/Os complete in bursts (a rate limit, a draining cache), a few more waiting I/Os shift the median.
 //!
 //! The latency in a long queue says little about the disk: under a closed-loop load, the whole queue waits at the
-//! disk with slightly more work. So only I/Os that began in a short queue (at most [`SHORT`]) count. If there are
+//! disk with slightly more work. So only I/Os that began in a short queue (at most [`SHORT_QUEUE`]) count. If there are
 //! none, the disk may just be busy: the fault is reported only after a minute, reads do not avoid the disk, and it
 //! stays in service.
 //!
@@ -42,24 +42,24 @@ pub const LEAST_OTHER: Duration = Duration::from_millis(25);
 
 /// The most outstanding I/Os on a disk, including the new one, that count as a short queue: they lengthen an
 /// I/O by at most this factor, half of [`FACTOR`].
-pub const SHORT: usize = 4;
+pub const SHORT_QUEUE: usize = 4;
 
 /// The number of I/Os in two spans needed to evaluate the latency.
 pub const SAMPLES: u64 = 32;
 
 /// A single I/O of this length is reported: no healthy disk takes so long, even with a queue of 64 seeks or during
 /// garbage collection of flash.
-pub const ONE_IO: Duration = Duration::from_secs(3);
+pub const LONG_IO: Duration = Duration::from_secs(3);
 
 /// Points for a span with such an I/O.
-const POINTS_ONE_IO: u32 = 3;
+const LONG_IO_POINTS: u32 = 3;
 
 /// Points that make a disk slow, if a long queue does not explain them: three spans, or one I/O of seconds.
-pub const SLOW: u32 = 3;
+pub const SLOW_POINTS: u32 = 3;
 
 /// Points with which the disk should be removed, if a long queue does not explain them: a minute of bad spans, or
 /// four spans with an I/O of seconds. A disk with as many points of any kind is slow.
-pub const LEAVES: u32 = 12;
+pub const REMOVAL_POINTS: u32 = 12;
 
 /// The latency of I/Os.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,24 +68,24 @@ pub struct Latency {
     pub median: Duration,
     /// The mean.
     pub mean: Duration,
-    /// Whether these I/Os include long queues, because too few began in a [`SHORT`] one.
+    /// Whether these I/Os include long queues, because too few began in a short one ([`SHORT_QUEUE`]).
     pub crowded: bool,
 }
 
 /// The I/O of a disk in the last two spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct RecentIo {
     /// The disk's medium; its peers have the same.
     pub media: u8,
     /// Whether it is flash, or memory.
     pub flash: bool,
-    /// The latency of reads, if there were [`SAMPLES`], or any in a [`SHORT`] queue.
+    /// The latency of reads, if there were [`SAMPLES`], or any in a short queue.
     pub reads: Option<Latency>,
     /// The latency of writes, if there were [`SAMPLES`].
     pub writes: Option<Latency>,
     /// The longest I/O that ended in the last span, or the age of an outstanding one; flushes do not count.
     pub longest: Duration,
-    /// The longest I/O of those that began in a [`SHORT`] queue.
+    /// The longest I/O of those that began in a short queue.
     pub longest_short: Duration,
 }
 
@@ -105,89 +105,90 @@ pub struct Slowness {
 
 /// The points of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Standing {
+struct DiskScore {
     points: u32,
     /// The points that a long queue does not explain.
-    sure: u32,
-    slow: bool,
+    certain_points: u32,
+    is_slow: bool,
     /// Whether the disk is slow because of these points alone.
-    surely: bool,
+    is_certain: bool,
     why: Option<Slowness>,
 }
 
 /// The result of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct SpanResult {
     /// Disks that are slow now, and why.
     pub slow: BTreeMap<DiskNumber, Slowness>,
     /// Slow disks that should be removed, the worst first.
-    pub leave: Vec<DiskNumber>,
+    pub to_remove: Vec<DiskNumber>,
 }
 
 /// The disks of a pool. See the module.
 #[derive(Debug, Default)]
 pub struct OutlierScores {
-    disks: BTreeMap<DiskNumber, Standing>,
+    disks: BTreeMap<DiskNumber, DiskScore>,
 }
 
 impl OutlierScores {
-    /// Ends a span; `looks` has all disks in service.
-    pub fn span(&mut self, looks: &BTreeMap<DiskNumber, Look>) -> Verdict {
-        self.disks.retain(|d, _| looks.contains_key(d));
+    /// Ends a span; `disks_io` has all disks in service.
+    pub fn span(&mut self, disks_io: &BTreeMap<DiskNumber, RecentIo>) -> SpanResult {
+        self.disks.retain(|d, _| disks_io.contains_key(d));
         let common = |media: u8| {
-            let same = looks.values().filter(|l| l.media == media);
-            let stood = same.clone().filter(|l| l.longest >= ONE_IO).count();
+            let same = disks_io.values().filter(|l| l.media == media);
+            let stood = same.clone().filter(|l| l.longest >= LONG_IO).count();
             stood > 1 && stood * 2 >= same.count()
         };
-        for (disk, look) in looks {
+        for (disk, io) in disks_io {
             let compared = [
-                compare(looks, *disk, look, look.reads, |l| l.reads),
-                compare(looks, *disk, look, look.writes, |l| l.writes),
+                compare(disks_io, *disk, io, io.reads, |l| l.reads),
+                compare(disks_io, *disk, io, io.writes, |l| l.writes),
             ];
-            let standing = self.disks.entry(*disk).or_default();
-            let one = |longest| longest >= ONE_IO && !common(look.media);
-            let (one, sure) = (one(look.longest), one(look.longest_short));
+            let score = self.disks.entry(*disk).or_default();
+            let one = |longest| longest >= LONG_IO && !common(io.media);
+            let (one, sure) = (one(io.longest), one(io.longest_short));
             let worst = compared.iter().flatten().filter(|c| c.bad).max_by_key(|c| (!c.crowded, c.median));
-            let well = compared.iter().flatten().all(|c| c.well) && look.longest < ONE_IO;
+            let well = compared.iter().flatten().all(|c| c.well) && io.longest < LONG_IO;
             if worst.is_some() || one {
-                let add = if sure { POINTS_ONE_IO } else { 1 };
-                standing.points = (standing.points + add).min(LEAVES);
+                let add = if sure { LONG_IO_POINTS } else { 1 };
+                score.points = (score.points + add).min(REMOVAL_POINTS);
                 if sure || worst.is_some_and(|w| !w.crowded) {
-                    standing.sure = (standing.sure + add).min(LEAVES);
+                    score.certain_points = (score.certain_points + add).min(REMOVAL_POINTS);
                 }
                 let zero = Slowness {
                     median: Duration::ZERO,
                     peers: Duration::ZERO,
-                    longest: look.longest,
+                    longest: io.longest,
                     crowded: true,
                 };
-                let why = standing.why.get_or_insert(zero);
-                why.longest = why.longest.max(look.longest);
+                let why = score.why.get_or_insert(zero);
+                why.longest = why.longest.max(io.longest);
                 if let Some(worst) = worst {
                     (why.median, why.peers) = (worst.median, worst.peers);
                 }
-            } else if well && (compared.iter().any(Option::is_some) || look.longest > Duration::ZERO) {
-                standing.points = standing.points.saturating_sub(1);
-                standing.sure = standing.sure.saturating_sub(1);
+            } else if well && (compared.iter().any(Option::is_some) || io.longest > Duration::ZERO) {
+                score.points = score.points.saturating_sub(1);
+                score.certain_points = score.certain_points.saturating_sub(1);
             }
-            standing.surely = standing.sure >= SLOW || (standing.surely && standing.sure > 0);
-            standing.slow =
-                standing.surely || standing.points >= LEAVES || (standing.slow && standing.points > 0);
-            if standing.points == 0 {
-                standing.why = None;
-            }
-        }
-        let mut verdict = Verdict::default();
-        for (disk, s) in self.disks.iter().filter(|(_, s)| s.slow) {
-            verdict.slow.extend(s.why.map(|why| (*disk, Slowness { crowded: !s.surely, ..why })));
-            if s.sure >= LEAVES {
-                verdict.leave.push(*disk);
+            score.is_certain =
+                score.certain_points >= SLOW_POINTS || (score.is_certain && score.certain_points > 0);
+            score.is_slow =
+                score.is_certain || score.points >= REMOVAL_POINTS || (score.is_slow && score.points > 0);
+            if score.points == 0 {
+                score.why = None;
             }
         }
-        verdict
-            .leave
-            .sort_by_key(|d| verdict.slow.get(d).map(|w| std::cmp::Reverse(w.longest.max(w.median))));
-        verdict
+        let mut result = SpanResult::default();
+        for (disk, s) in self.disks.iter().filter(|(_, s)| s.is_slow) {
+            result.slow.extend(s.why.map(|why| (*disk, Slowness { crowded: !s.is_certain, ..why })));
+            if s.certain_points >= REMOVAL_POINTS {
+                result.to_remove.push(*disk);
+            }
+        }
+        result
+            .to_remove
+            .sort_by_key(|d| result.slow.get(d).map(|w| std::cmp::Reverse(w.longest.max(w.median))));
+        result
     }
 }
 
@@ -202,18 +203,18 @@ struct Compared {
 /// Compares a disk's latency with the median of its peers', which are the other disks of the same medium. Returns
 /// `None` if either is unknown.
 fn compare(
-    looks: &BTreeMap<DiskNumber, Look>,
+    disks_io: &BTreeMap<DiskNumber, RecentIo>,
     disk: DiskNumber,
-    look: &Look,
+    io: &RecentIo,
     latency: Option<Latency>,
-    of: impl Fn(&Look) -> Option<Latency>,
+    of: impl Fn(&RecentIo) -> Option<Latency>,
 ) -> Option<Compared> {
     let latency = latency?;
-    let others = looks.iter().filter(|(d, l)| **d != disk && l.media == look.media);
+    let others = disks_io.iter().filter(|(d, l)| **d != disk && l.media == io.media);
     let others: Vec<Latency> = others.filter_map(|(_, l)| of(l)).collect();
     let peers = middle(others.iter().map(|l| l.median))?;
     let peers_mean = middle(others.iter().map(|l| l.mean))?;
-    let least = if look.flash { LEAST_FLASH } else { LEAST_OTHER };
+    let least = if io.flash { LEAST_FLASH } else { LEAST_OTHER };
     let beyond = |times: u32| {
         let (median, mean) = (latency.median, latency.mean);
         median.min(mean) >= least && median >= peers * times && mean >= peers_mean * times

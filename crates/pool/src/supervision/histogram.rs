@@ -13,7 +13,7 @@ const OCTAVES: u32 = 27;
 const BUCKETS: usize = (STEPS * OCTAVES) as usize;
 
 /// Counts of one span and of the one before it.
-pub(super) struct Spread {
+pub(super) struct Histogram {
     span: Duration,
     began: Option<Moment>,
     now: Box<Counts>,
@@ -30,9 +30,9 @@ impl Counts {
     const NONE: Counts = Counts { of: [0; BUCKETS], took: 0 };
 }
 
-impl Spread {
-    pub(super) fn new(span: Duration) -> Spread {
-        Spread { span, began: None, now: Box::new(Counts::NONE), before: Box::new(Counts::NONE) }
+impl Histogram {
+    pub(super) fn new(span: Duration) -> Histogram {
+        Histogram { span, began: None, now: Box::new(Counts::NONE), before: Box::new(Counts::NONE) }
     }
 
     /// Adds an I/O that took this many nanoseconds.
@@ -44,7 +44,7 @@ impl Spread {
     }
 
     /// Adds the counts of another histogram.
-    pub(super) fn add_all(&mut self, other: &mut Spread, now: Moment) {
+    pub(super) fn add_all(&mut self, other: &mut Histogram, now: Moment) {
         self.roll(now);
         other.roll(now);
         for (mine, others) in [(&mut self.now, &other.now), (&mut self.before, &other.before)] {
