@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pool_seam::RowNumber;
 use smallvec::SmallVec;
 
-use crate::log::commit::{Room, Size};
+use crate::log::commit::{RecordCapacity, Size};
 use crate::log::entry::{Change, Entry};
 
 /// The active regions of a space.
@@ -127,11 +127,11 @@ impl Active {
     }
 
     /// Takes waiting entries, as many as fit; returns whether others still wait.
-    pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
+    pub(crate) fn take(&self, capacity: &mut RecordCapacity) -> (Vec<Entry>, bool) {
         let mut entries = Vec::new();
         for (set, regions) in self.0.lock().iter_mut().filter(|(_, regions)| regions.waiting != 0) {
             let entry = set.entry(regions.waiting);
-            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+            if !capacity.add(Size { body: entry.bytes(), units: 0 }) {
                 return (entries, true);
             }
             entries.push(entry);

@@ -16,7 +16,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::SpaceError;
 use crate::blocks::{self, ChecksumBlock, Units};
-use crate::owner::{Inner, RETRY, Reported, Space};
+use crate::owner::{Inner, RETRY, ReportOutcome, Space};
 use crate::port::Port;
 use crate::view::{GroupKey, Member, Route, block_id, layout, route};
 use crate::write::unavailable;
@@ -159,7 +159,7 @@ impl Inner {
                 failed => failed,
             };
             let Err(error) = result else { return Ok(true) };
-            if self.report(disk, of, Absence::WriteFailed, error).await? == Reported::Needed {
+            if self.report(disk, of, Absence::WriteFailed, error).await? == ReportOutcome::Needed {
                 if !matches!(error, DiskError::Timeout { .. }) {
                     return Err(SpaceError::Disk { disk, error });
                 }

@@ -176,8 +176,8 @@ impl Cached {
     }
 
     /// Reads the table.
-    pub fn look<T>(&self, look: impl FnOnce(&Table) -> T) -> T {
-        look(&self.table.lock())
+    pub fn with_table<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        read(&self.table.lock())
     }
 
     fn bytes(&self) -> usize {

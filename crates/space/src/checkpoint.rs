@@ -85,7 +85,7 @@ struct Blocks {
 impl Drop for Blocks {
     fn drop(&mut self) {
         if !self.is_durable || !self.is_whole {
-            self.inner.look(&self.cached, |table| table.blocks_failed(self.units));
+            self.inner.with_table(&self.cached, |table| table.blocks_failed(self.units));
         }
     }
 }
@@ -238,7 +238,7 @@ impl Inner {
         is_committed: bool,
     ) -> Result<bool, SpaceError> {
         let inner = Arc::clone(self);
-        let parts = move |(confirmed, said): (u64, u64)| {
+        let parts = move |(confirmed, declared): (u64, u64)| {
             let active = inner.active.snapshot(is_committed);
             let state = active.into_iter().chain(inner.marks.snapshot()).collect();
             // Collected before the dirty tables are read, because a group moves only from `overlay` to the dirty
@@ -246,7 +246,7 @@ impl Inner {
             let mut unloaded = inner.overlay.groups();
             let dirty = inner.cache.dirty();
             // While no replica of the log is complete, these numbers are higher than the published ones.
-            let advance = |table: &mut Table| table.advance(confirmed, said);
+            let advance = |table: &mut Table| table.advance(confirmed, declared);
             dirty.iter().for_each(|cached| inner.cache.update(cached, advance));
             unloaded.retain(|key| dirty.binary_search_by_key(key, |cached| cached.key()).is_err());
             let mut carried: Vec<_> = dirty.iter().flat_map(|cached| inner.carried(cached)).collect();
@@ -262,7 +262,7 @@ impl Inner {
     }
 
     fn carried(&self, cached: &Cached) -> Vec<(crate::log::entry::Entry, Sg)> {
-        self.look(cached, |table| {
+        self.with_table(cached, |table| {
             let only_in_log = table.only_in_log();
             table.carry(&only_in_log)
         })
@@ -291,7 +291,7 @@ impl Inner {
         let view = self.view.get().value;
         let key = cached.key();
         let Some(at) = route(&view, key) else { return Ok(None) };
-        if self.look(cached, |table| table.stale().is_empty()) {
+        if self.with_table(cached, |table| table.stale().is_empty()) {
             return Ok(None);
         }
         self.learn_blocks(key, &at, cached, u32::MAX).await;
@@ -300,7 +300,7 @@ impl Inner {
         let members: Vec<(Member, Arc<Port>)> = at.members.iter().filter_map(present).collect();
         // Before the table may become clean, so that a removal of the disk finds the group in one of the two.
         self.unmarked.lock().insert(key);
-        let (units, blocks_of) = self.look(cached, |table| {
+        let (units, blocks_of) = self.with_table(cached, |table| {
             let unknown = table.unknown_contents();
             let known = members.iter().filter(|(member, _)| unknown & 1 << member.content == 0);
             let slabs =
@@ -330,7 +330,7 @@ impl Inner {
         });
         for (port, error) in join_all(writes).await.into_iter().filter_map(|(port, r)| Some((port, r.err()?)))
         {
-            self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
+            self.remove_from_service(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         }
         // If the view has changed, a complete copy may lack the block: the snapshot then has its values.
         blocks.is_whole &= self.view.get().value.version == view.version;
@@ -357,7 +357,7 @@ impl Inner {
     /// Number of undecided groups and regions after a crash. Groups that were in the log at opening count until their
     /// tables are loaded and their units are compared.
     pub(crate) fn in_doubt(&self) -> usize {
-        let is_open = |cached: &&Arc<Cached>| self.look(cached, |table| table.is_unresolved());
+        let is_open = |cached: &&Arc<Cached>| self.with_table(cached, |table| table.is_unresolved());
         let open = self.cache.dirty().iter().filter(is_open).count();
         open + self.active.unresolved().len() + self.overlay.groups().len()
     }
@@ -397,7 +397,7 @@ impl Inner {
         for first in (0..GROUP_UNITS as usize).step_by(DECIDED_TOGETHER) {
             let target = Target { key, column: key.set, units: first..first + DECIDED_TOGETHER };
             while let Some(cached) = self.loaded(key).await?
-                && self.look(&cached, |table| table.has_open(target.units.clone()))
+                && self.with_table(&cached, |table| table.has_open(target.units.clone()))
             {
                 let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
                 self.decide(&target, &cached).await?;

@@ -32,14 +32,14 @@ pub(crate) type Columns = Vec<Vec<Option<IoBuf>>>;
 
 /// A bad unit of a copy, by its index in the target: its bytes do not have the known checksum. `bytes` is `None` if
 /// the unit cannot be read.
-struct Bad {
+struct BadUnit {
     member: Member,
     unit: usize,
     bytes: Option<IoBuf>,
 }
 
 /// The result of reading the members of a set.
-pub(crate) struct Made {
+pub(crate) struct RecoveredColumns {
     pub(crate) columns: Columns,
     pub(crate) rewritten: u64,
     /// The error if a wanted, complete member could not be read.
@@ -73,68 +73,68 @@ impl Inner {
         at: &Route,
         cached: &Arc<Cached>,
         wanted: u32,
-    ) -> Result<Option<Made>, SpaceError> {
+    ) -> Result<Option<RecoveredColumns>, SpaceError> {
         let code = at.code.expect("a coded row");
         let columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
-        let mut made = Made { columns, rewritten: 0, unread: None };
+        let mut recovered = RecoveredColumns { columns, rewritten: 0, unread: None };
         let mut bad = Vec::new();
-        if !self.read_columns(target, at, cached, wanted, &mut made, &mut bad).await? {
+        if !self.read_columns(target, at, cached, wanted, &mut recovered, &mut bad).await? {
             return Ok(None);
         }
         let of_wanted = |content: &usize| wanted & 1 << content != 0;
         // With a local code, the contents of the local group first. Last, copies that are not complete (rule 21).
         for sources in [Some(Self::near(code, wanted)), Some(code.all()), None] {
-            if !lacks(&made.columns, wanted) {
+            if !lacks(&recovered.columns, wanted) {
                 break;
             }
-            let has = |c: &usize| of_wanted(c) || made.columns[*c].iter().all(Option::is_some);
+            let has = |c: &usize| of_wanted(c) || recovered.columns[*c].iter().all(Option::is_some);
             let have = bits((0..code.columns()).filter(has));
             let is_read = match sources {
                 Some(near) => {
-                    self.read_columns(target, at, cached, near & !have, &mut made, &mut bad).await?
+                    self.read_columns(target, at, cached, near & !have, &mut recovered, &mut bad).await?
                 }
                 None => {
-                    self.read_stale(target, at, cached, &mut made.columns).await?
-                        && self.read_unknown(target, at, cached, &mut made.columns).await?
+                    self.read_stale(target, at, cached, &mut recovered.columns).await?
+                        && self.read_unknown(target, at, cached, &mut recovered.columns).await?
                 }
             };
             if !is_read {
                 return Ok(None);
             }
             for unit in 0..target.units.len() {
-                let is_lost = |c: &usize| of_wanted(c) && made.columns[*c][unit].is_none();
+                let is_lost = |c: &usize| of_wanted(c) && recovered.columns[*c][unit].is_none();
                 let lost = bits((0..code.columns()).filter(is_lost));
-                self.recover(target, at, cached, &mut made.columns, unit, lost);
+                self.recover(target, at, cached, &mut recovered.columns, unit, lost);
             }
         }
         // Units that were found bad are rewritten, even if they are not wanted.
-        for Bad { member, unit, .. } in &bad {
+        for BadUnit { member, unit, .. } in &bad {
             let content = usize::from(member.content);
-            let value = self.look(cached, |table| table.value(content, target.units.start + unit));
-            if matches!(value, Value::Written(_)) && made.columns[content][*unit].is_none() {
-                self.recover(target, at, cached, &mut made.columns, *unit, 1 << content);
+            let value = self.with_table(cached, |table| table.value(content, target.units.start + unit));
+            if matches!(value, Value::Written(_)) && recovered.columns[content][*unit].is_none() {
+                self.recover(target, at, cached, &mut recovered.columns, *unit, 1 << content);
             }
         }
-        for Bad { member, unit, bytes } in bad {
-            let good = made.columns[usize::from(member.content)][unit].clone();
+        for BadUnit { member, unit, bytes } in bad {
+            let good = recovered.columns[usize::from(member.content)][unit].clone();
             let found = if bytes.is_some() { DamageKind::Healed } else { DamageKind::Unreadable };
             if let Some(good) = good.filter(|good| bytes.is_none_or(|bytes| bytes[..] != good[..])) {
                 let (of, unit) =
                     (Target { column: member.content, ..target.clone() }, target.units.start + unit);
                 self.report_damage(found, member.disk, &of, unit);
                 self.rewrite(target, &member, unit, good).await;
-                made.rewritten += 1;
+                recovered.rewritten += 1;
             }
         }
         // Only data counts as lost: a missing parity is a consequence.
-        for content in (0..code.data()).filter(|c| made.unread.is_none() && of_wanted(c)) {
-            let lacks = |unit: &usize| made.columns[content][*unit - target.units.start].is_none();
+        for content in (0..code.data()).filter(|c| recovered.unread.is_none() && of_wanted(c)) {
+            let lacks = |unit: &usize| recovered.columns[content][*unit - target.units.start].is_none();
             let lost: Units = target.units.clone().filter(lacks).collect();
             let member = at.members.iter().find(|m| usize::from(m.content) == content && m.counts);
             let target = Target { column: content as u8, ..target.clone() };
             self.report_lost_units(member.map_or(&at.members, std::slice::from_ref), &target, &lost);
         }
-        Ok(Some(made))
+        Ok(Some(recovered))
     }
 
     /// Computes missing contents (bits) of a unit from the others; adds those that have the right checksum.
@@ -176,7 +176,7 @@ impl Inner {
         bytes: &[u8],
     ) -> bool {
         let of = ContentId { space: self.space(), birth, content: content as u8 };
-        match self.look(cached, |table| table.value(content, target.units.start + unit)) {
+        match self.with_table(cached, |table| table.value(content, target.units.start + unit)) {
             Value::Written(sum) | Value::Lost(sum) => of.checksum(target.first() + unit as u32, bytes) == sum,
             // The checksum is unknown, as its block is on an absent disk; but the checksums of the sources were
             // verified.
@@ -194,17 +194,17 @@ impl Inner {
         at: &Route,
         cached: &Arc<Cached>,
         wanted: u32,
-        made: &mut Made,
-        bad: &mut Vec<Bad>,
+        recovered: &mut RecoveredColumns,
+        bad: &mut Vec<BadUnit>,
     ) -> Result<bool, SpaceError> {
         self.learn_blocks(target.key, at, cached, wanted).await;
         let code = at.code.expect("a coded row");
         let zeros = IoBuf::from(vec![0; UNIT as usize]);
         let value = |content: usize, unit: usize| {
-            self.look(cached, |table| table.value(content, target.units.start + unit))
+            self.with_table(cached, |table| table.value(content, target.units.start + unit))
         };
-        let columns = &mut made.columns;
-        let logged: Vec<_> = self.look(cached, |table| {
+        let columns = &mut recovered.columns;
+        let logged: Vec<_> = self.with_table(cached, |table| {
             target.units.clone().map(|unit| implied::payload(code, table, unit, wanted)).collect()
         });
         let logged = |content: usize, unit: usize| unit_of_content(logged[unit].as_ref()?, content);
@@ -231,11 +231,11 @@ impl Inner {
             let units = match result? {
                 ReadCopy::Bytes(units) => units,
                 ReadCopy::Away => {
-                    made.unread.get_or_insert_with(|| unavailable(target.key.row, &at.members));
+                    recovered.unread.get_or_insert_with(|| unavailable(target.key.row, &at.members));
                     continue;
                 }
                 ReadCopy::Failed(error) => {
-                    made.unread.get_or_insert(SpaceError::Disk { disk: member.disk, error });
+                    recovered.unread.get_or_insert(SpaceError::Disk { disk: member.disk, error });
                     continue;
                 }
                 ReadCopy::Changed => return Ok(false),
@@ -251,7 +251,7 @@ impl Inner {
                 };
                 match bytes {
                     Some(bytes) if is_good => _ = columns[content][unit].get_or_insert(bytes),
-                    bytes => bad.push(Bad { member, unit, bytes }),
+                    bytes => bad.push(BadUnit { member, unit, bytes }),
                 }
             }
         }

@@ -64,8 +64,8 @@ impl Inner {
                 if new.columns.len() == usize::from(view.record.columns) {
                     self.discard_run(&target).await?;
                 } else if self.has_written(&new).await? {
-                    let right = self.right(&target).await?;
-                    self.write_stripes(&new, right).await?;
+                    let permit = self.write_permit(&target).await?;
+                    self.write_stripes(&new, permit).await?;
                 }
             }
             at = end;
@@ -76,7 +76,7 @@ impl Inner {
     /// Whether columns of stripes have written units to discard.
     async fn has_written(self: &Arc<Inner>, new: &NewColumns) -> Result<bool, SpaceError> {
         let Some(cached) = self.loaded(new.key).await? else { return Ok(false) };
-        Ok(self.look(&cached, |table| {
+        Ok(self.with_table(&cached, |table| {
             let has = |unit: usize, column: u8| table.value(column.into(), unit) != Value::Unwritten;
             let of = |unit| table.is_open(unit) || new.columns.iter().any(|(column, _)| has(unit, *column));
             new.units.clone().any(of)
@@ -84,7 +84,7 @@ impl Inner {
     }
 
     async fn discard_run(self: &Arc<Inner>, target: &Target) -> Result<(), SpaceError> {
-        let _right = self.right(target).await?;
+        let _permit = self.write_permit(target).await?;
         self.lease.hold().wait().await?;
         let cached = loop {
             let view = self.view.get().value;
@@ -99,7 +99,7 @@ impl Inner {
         // The stripe's units in the log are put in place first: while the discard waits for a record, a checkpoint
         // could not place them.
         self.place(target, &cached).await?;
-        let changes = self.look(&cached, |table| {
+        let changes = self.with_table(&cached, |table| {
             let is_to_change = |unit: &usize| {
                 table.is_open(*unit) || table.values(*unit).iter().any(|value| *value != Value::Unwritten)
             };
@@ -116,15 +116,15 @@ impl Inner {
         if !changes {
             return Ok(());
         }
-        self.waiting.add(&cached);
+        self.waiting_groups.add(&cached);
         self.all_know(target).await
     }
 
     /// Rule 10 for a change that is already in the table: marks the changed regions of absent copies stale.
     async fn all_know(&self, target: &Target) -> Result<(), SpaceError> {
         loop {
-            let seen = self.view.get();
-            let Some(at) = route(&seen.value, target.key) else { return Ok(()) };
+            let snapshot = self.view.get();
+            let Some(at) = route(&snapshot.value, target.key) else { return Ok(()) };
             let counting = at.members.iter().filter(|member| member.counts);
             let (present, absent): (Vec<_>, Vec<_>) =
                 counting.partition(|member| member.membership.is_some());
@@ -138,10 +138,10 @@ impl Inner {
                 let port = member.membership.and_then(|of| self.ports.get(member.disk, of));
                 port.is_none_or(|port| port.is_leaving())
             });
-            if is_leaving || !self.view.is_current(&seen) {
+            if is_leaving || !self.view.is_current(&snapshot) {
                 continue;
             }
-            let regions = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+            let regions = Regions::new(snapshot.value.slab_bytes).of_group(target.key.group);
             let stale = absent.iter().map(|member| {
                 let (row, index, generation) = (target.key.row, member.index, member.generation);
                 OwnerOp::MarkStale { row, index, generation, regions, membership: None }

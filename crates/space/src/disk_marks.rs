@@ -16,7 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::SpaceError;
 use crate::log::BLOCK;
-use crate::log::commit::{Room, Size};
+use crate::log::commit::{RecordCapacity, Size};
 use crate::log::entry::{Change, Entry};
 use crate::marks::{self, Mark, MarkId};
 use crate::owner::Inner;
@@ -33,13 +33,13 @@ pub(crate) struct DiskMarks {
 
 #[derive(Default)]
 struct Marks {
-    known: BTreeMap<DiskNumber, Known>,
+    known: BTreeMap<DiskNumber, NewestMark>,
     /// Disks whose marks wait for a record.
     waiting: BTreeSet<DiskNumber>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct NewestMark {
     mark: u64,
     count: u64,
     membership: u64,
@@ -53,7 +53,7 @@ impl DiskMarks {
             match *change {
                 Change::SnapshotBegins { .. } => all.known.clear(),
                 Change::DiskMark { disk, mark, count, membership } => {
-                    all.known.insert(disk, Known { mark, count, membership });
+                    all.known.insert(disk, NewestMark { mark, count, membership });
                 }
                 _ => {}
             }
@@ -67,11 +67,11 @@ impl DiskMarks {
     }
 
     /// Takes waiting entries, as many as fit; returns whether others still wait.
-    pub(crate) fn take(&self, room: &mut Room) -> (Vec<Entry>, bool) {
+    pub(crate) fn take(&self, capacity: &mut RecordCapacity) -> (Vec<Entry>, bool) {
         let (mut all, mut entries) = (self.marks.lock(), Vec::new());
         while let Some(disk) = all.waiting.first().copied() {
             let entry = all.known[&disk].entry(disk);
-            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+            if !capacity.add(Size { body: entry.bytes(), units: 0 }) {
                 return (entries, true);
             }
             entries.push(entry);
@@ -81,7 +81,7 @@ impl DiskMarks {
     }
 
     /// Whether a disk with this mark, or without one, was rolled back.
-    pub(crate) fn is_set_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
+    pub(crate) fn is_rolled_back(&self, disk: DiskNumber, found: Option<Mark>) -> bool {
         let known = self.marks.lock().known.get(&disk).copied();
         known.is_some_and(|known| found.is_none_or(|found| found.count < known.count))
     }
@@ -89,9 +89,9 @@ impl DiskMarks {
     /// Records a mark found on a disk, which the log may not have.
     pub(crate) fn found(&self, disk: DiskNumber, membership: u64, found: Mark) {
         let mut all = self.marks.lock();
-        let known = all.known.entry(disk).or_insert(Known { mark: 0, count: 0, membership });
+        let known = all.known.entry(disk).or_insert(NewestMark { mark: 0, count: 0, membership });
         if found.count > known.count {
-            *known = Known { mark: found.mark, count: found.count, membership };
+            *known = NewestMark { mark: found.mark, count: found.count, membership };
         }
     }
 
@@ -114,9 +114,9 @@ impl DiskMarks {
     }
 }
 
-impl Known {
+impl NewestMark {
     fn entry(&self, disk: DiskNumber) -> Entry {
-        let Known { mark, count, membership } = *self;
+        let NewestMark { mark, count, membership } = *self;
         Change::DiskMark { disk, mark, count, membership }.into()
     }
 }
@@ -156,7 +156,7 @@ impl Inner {
         for (port, result) in ports.iter().zip(join_all(writes).await) {
             if let Err(error) = result {
                 let (disk, of) = (port.number(), port.membership());
-                self.leave_out(disk, of, Absence::WriteFailed, error).await?;
+                self.remove_from_service(disk, of, Absence::WriteFailed, error).await?;
             }
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn was_set_back(&self, disk: DiskNumber) {
+    pub(crate) fn was_rolled_back(&self, disk: DiskNumber) {
         tracing::warn!(
             space = self.space().0,
             disk = disk.0,
@@ -195,12 +195,16 @@ impl Inner {
 
     /// Called after an opening has read the log, before any data is read: returns operations that mark the whole
     /// content of disks with older marks stale.
-    pub(crate) fn set_back(&self, view: &SpaceView, found: &[(DiskNumber, Option<Mark>)]) -> Vec<OwnerOp> {
+    pub(crate) fn stale_disk_ops(
+        &self,
+        view: &SpaceView,
+        found: &[(DiskNumber, Option<Mark>)],
+    ) -> Vec<OwnerOp> {
         let mut ops = Vec::new();
         for (disk, mark) in found {
             let Some(of) = view.membership(*disk) else { continue };
-            if self.marks.is_set_back(*disk, *mark) {
-                self.was_set_back(*disk);
+            if self.marks.is_rolled_back(*disk, *mark) {
+                self.was_rolled_back(*disk);
                 ops.push(OwnerOp::MarkDiskStale { disk: *disk, membership: of });
             } else if let Some(mark) = mark {
                 self.marks.found(*disk, of.0, *mark);

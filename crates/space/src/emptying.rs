@@ -46,12 +46,12 @@ impl Inner {
     /// Whether a group is empty, also according to its block.
     async fn is_empty(self: &Arc<Inner>, key: GroupKey) -> Result<bool, SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-        Ok(self.look(&cached, |table| holds_nothing(table)))
+        Ok(self.with_table(&cached, |table| holds_nothing(table)))
     }
 
     async fn is_void(self: &Arc<Inner>, key: GroupKey) -> Result<bool, SpaceError> {
         let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-        Ok(self.look(&cached, |table| table.is_void()))
+        Ok(self.with_table(&cached, |table| table.is_void()))
     }
 
     /// Discards a group on its disks, if it is still empty.

@@ -158,7 +158,8 @@ impl Inner {
             table.is_known(unit) && !table.is_open(unit) && !table.values(unit).iter().any(is_unknown)
         };
         // If there is no such unit, all units are changing, or checksums of a lost block cannot be computed.
-        let unit = self.look(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
+        let unit =
+            self.with_table(&cached, |table| (0..GROUP_UNITS as usize).find(|unit| fits(table, *unit)));
         let Some(unit) = unit else { return Ok(()) };
         let _lock = tokio::select! {
             biased;
@@ -170,7 +171,7 @@ impl Inner {
                 return Ok(());
             }
         };
-        let is_repeated = self.look(&cached, |table| {
+        let is_repeated = self.with_table(&cached, |table| {
             let fits = fits(table, unit);
             if fits {
                 table.set(unit, table.values(unit));
@@ -178,7 +179,7 @@ impl Inner {
             fits
         });
         if is_repeated {
-            self.waiting.add(&cached);
+            self.waiting_groups.add(&cached);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, RETRY, Reported, Space};
+use crate::owner::{Inner, RETRY, ReportOutcome, Space};
 use crate::port::Port;
 use crate::view::{Member, route};
 
@@ -38,16 +38,16 @@ impl Inner {
         groups: Option<&[Arc<Cached>]>,
         set: FlushSet,
     ) -> Result<(), SpaceError> {
-        let (_flushing, mut holding) = self.waiting.flush();
+        let (_flushing, mut blocking) = self.waiting_groups.flush();
         // Values that are being overwritten: no further write of these units begins before this flush ends.
         let is_wanted =
             |cached: &Arc<Cached>| groups.is_none_or(|of| of.iter().any(|of| Arc::ptr_eq(of, cached)));
-        holding.retain(is_wanted);
-        holding.sort_unstable_by_key(|cached| cached.key());
-        holding.dedup_by_key(|cached| cached.key());
+        blocking.retain(is_wanted);
+        blocking.sort_unstable_by_key(|cached| cached.key());
+        blocking.dedup_by_key(|cached| cached.key());
         let mut locks = Vec::new();
-        for cached in holding {
-            let held = self.look(&cached, |table| table.held());
+        for cached in blocking {
+            let held = self.with_table(&cached, |table| table.held());
             let mut units = held.iter();
             if let Some(first) = units.next() {
                 let last = units.last().unwrap_or(first);
@@ -66,7 +66,7 @@ impl Inner {
             let error = port.flush().await.err()?;
             if !self.ports.has_failed(port) {
                 let reported = self.report(disk, of, Absence::FlushFailed, error).await;
-                if reported == Ok(Reported::Removed) {
+                if reported == Ok(ReportOutcome::Removed) {
                     return None;
                 }
                 if matches!(error, DiskError::Timeout { .. }) && !port.has_ended() {
@@ -97,7 +97,7 @@ impl Inner {
         for cached in self.cache.dirty() {
             let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
             if members.iter().any(|member| member.disk == port.number()) {
-                self.look(&cached, |table| {
+                self.with_table(&cached, |table| {
                     // Units that are only in the log do not depend on the disk.
                     let unconfirmed = table.unconfirmed().iter().filter(|unit| table.redo(*unit).is_none());
                     unconfirmed.collect::<Vec<_>>().into_iter().for_each(|unit| table.doubt(unit));
@@ -108,7 +108,7 @@ impl Inner {
                         table.unresolve(stale.iter());
                     }
                 });
-                self.waiting.add_urgent(&cached);
+                self.waiting_groups.add_urgent(&cached);
             }
         }
         self.ports.abandon(port);
@@ -137,7 +137,7 @@ impl Inner {
             return Ok(opened);
         }
         let error = DiskError::Gone { at: Place::whole(Op::Write) };
-        if self.report(disk, of, Absence::Gone, error).await? == Reported::Needed {
+        if self.report(disk, of, Absence::Gone, error).await? == ReportOutcome::Needed {
             self.env.sleep(RETRY).await;
             return Err(SpaceError::Disk { disk, error });
         }

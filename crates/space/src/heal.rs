@@ -13,13 +13,13 @@ use crate::active::SetKey;
 use crate::blocks::{ContentId, Units};
 use crate::cache::Cached;
 use crate::error::SpaceError;
-use crate::flight::{Change, Ended, New};
+use crate::flight::{Change, ChangeOutcome, NewData};
 use crate::log::BLOCK;
 use crate::log::commit::FlushSet;
-use crate::owner::{Inner, RETRY, Reported};
+use crate::owner::{Inner, RETRY, ReportOutcome};
 use crate::table::{Value, Values};
 use crate::view::{Member, Route, route};
-use crate::write::{Blocked, Target, What, unavailable};
+use crate::write::{Blocked, Target, WriteKind, unavailable};
 
 /// The content of a unit on a complete copy; `None` after a medium error.
 type Content = (Member, Option<IoBuf>);
@@ -66,7 +66,7 @@ impl Inner {
         let port = |member: &Member| self.ports.get(member.disk, member.membership?);
         let mut ports: Vec<_> = at.members.iter().filter_map(port).collect();
         let (mut decided, mut failed) = (Units::default(), None);
-        for unit in self.look(cached, |table| table.open_units(target.units.clone())) {
+        for unit in self.with_table(cached, |table| table.open_units(target.units.clone())) {
             match self.decide_unit(target, cached, unit, Reason::Open).await {
                 Ok(is_to_confirm) => decided.set(unit, is_to_confirm),
                 Err(error) => {
@@ -80,7 +80,7 @@ impl Inner {
             self.confirm_decisions(target, cached, decided).await?;
             // Writes through a handle that has failed since may be lost, despite a later flush.
             if ports.iter().all(|port| !port.has_ended()) {
-                self.look(cached, |table| {
+                self.with_table(cached, |table| {
                     for unit in decided.iter() {
                         if !table.is_in_doubt(unit) {
                             table.resolve(unit);
@@ -100,7 +100,7 @@ impl Inner {
         cached: &Arc<Cached>,
     ) -> Result<u64, SpaceError> {
         let mut restored = Units::default();
-        for unit in self.look(cached, |table| table.lost(target.units.clone())) {
+        for unit in self.with_table(cached, |table| table.lost(target.units.clone())) {
             match self.decide_unit(target, cached, unit, Reason::Lost).await {
                 Ok(is_restored) => restored.set(unit, is_restored),
                 Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {}
@@ -111,7 +111,7 @@ impl Inner {
             self.confirm_decisions(target, cached, restored).await?;
         }
         // A write of a restored unit may have failed.
-        while self.look(cached, |table| table.has_open(target.units.clone())) {
+        while self.with_table(cached, |table| table.has_open(target.units.clone())) {
             self.decide(target, cached).await?;
         }
         Ok(restored.iter().count() as u64)
@@ -126,27 +126,27 @@ impl Inner {
         reason: Reason,
     ) -> Result<bool, SpaceError> {
         let target = target.only(unit);
-        let seen = self.view.get();
-        let Some(at) = route(&seen.value, target.key) else { return Ok(false) };
+        let snapshot = self.view.get();
+        let Some(at) = route(&snapshot.value, target.key) else { return Ok(false) };
         if let Some(code) = at.code {
-            if self.look(cached, |table| table.redo(unit).is_some()) {
+            if self.with_table(cached, |table| table.redo(unit).is_some()) {
                 return self.place(&target, cached).await.map(|()| false);
             }
             return self.decide_stripe(&target, cached, &at, code, reason).await;
         }
         let Some(contents) = self.contents(&target, &at).await? else { return Ok(false) };
-        let (candidates, former) = self.look(cached, |table| match reason {
+        let (candidates, former) = self.with_table(cached, |table| match reason {
             Reason::Open => (table.candidates(unit), table.former(unit)),
             Reason::Lost => (vec![table.values(unit)], SmallVec::new()),
         });
         let is_whole = contents.len() == at.members.iter().filter(|member| member.counts).count();
         let set = SetKey { row: target.key.row, birth: at.birth, set: target.key.set };
-        let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+        let region = Regions::new(snapshot.value.slab_bytes).of_group(target.key.group);
         let content = ContentId { space: self.space(), birth: at.birth, content: target.column };
         let sum = |bytes: &[u8]| content.checksum(target.first(), bytes);
         let may_be_strange = reason == Reason::Open
             && self.active.has(set, region)
-            && self.look(cached, |table| table.is_firm(unit));
+            && self.with_table(cached, |table| table.is_firm(unit));
         let one: Units = std::iter::once(unit).collect();
         let mut decision = choose(&candidates, &former, &contents, may_be_strange, sum);
         if decision.is_none() {
@@ -175,7 +175,7 @@ impl Inner {
                 });
             }
             // Copies of a unit that was being written at a power failure may legitimately differ.
-            let may_differ = may_be_strange || !self.look(cached, |table| table.is_known(unit));
+            let may_differ = may_be_strange || !self.with_table(cached, |table| table.is_known(unit));
             for (member, other) in &contents {
                 match other {
                     None => self.report_damage(DamageKind::Unreadable, member.disk, &target, unit),
@@ -186,7 +186,7 @@ impl Inner {
         }
         match decision {
             Decision::Bytes(bytes)
-                if self.look(cached, |table| {
+                if self.with_table(cached, |table| {
                     // All copies are equal and known: no report and no write is needed.
                     let is_equal = contents
                         .iter()
@@ -203,7 +203,7 @@ impl Inner {
             }
             Decision::Bytes(bytes) => {
                 let sums = content.checksums(target.first(), [&bytes[..]]);
-                self.write_decision(&target, New::Copies(Sg::from_iter([bytes]), sums)).await
+                self.write_decision(&target, NewData::Copies(Sg::from_iter([bytes]), sums)).await
             }
             Decision::Value(value) => {
                 self.set_decided(cached, unit, smallvec![value]);
@@ -216,16 +216,16 @@ impl Inner {
     pub(crate) async fn write_decision(
         self: &Arc<Inner>,
         target: &Target,
-        new: New,
+        new: NewData,
     ) -> Result<bool, SpaceError> {
-        let begun = match self.begin(target, What::Decision) {
+        let begun = match self.begin(target, WriteKind::Decision) {
             Ok(begun) => begun,
             Err(Blocked::Unavailable(error)) => return Err(error),
             Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
             Err(_) => return Ok(false),
         };
-        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
-        Ok(change.begin(new).await? != Ended::ToRepeat)
+        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, permit: None };
+        Ok(change.begin(new).await? != ChangeOutcome::ToRepeat)
     }
 
     /// Waits until decisions and their data are durable.
@@ -236,11 +236,11 @@ impl Inner {
         units: Units,
     ) -> Result<(), SpaceError> {
         loop {
-            self.waiting.add_urgent(cached);
+            self.waiting_groups.add_urgent(cached);
             let Some(at) = route(&self.view.get().value, target.key) else { return Ok(()) };
             let disks = at.members.iter().map(|member| member.disk).collect();
             self.confirmed(self.log().flush(FlushSet { everything: false, disks })).await?;
-            if !self.look(cached, |table| units.iter().any(|unit| table.waits(unit))) {
+            if !self.with_table(cached, |table| units.iter().any(|unit| table.waits(unit))) {
                 break;
             }
         }
@@ -249,8 +249,8 @@ impl Inner {
 
     /// Sets a decision without a write to the disks: the values wait for a record.
     pub(crate) fn set_decided(&self, cached: &Arc<Cached>, unit: usize, values: Values) {
-        self.look(cached, |table| table.set(unit, values));
-        self.waiting.add(cached);
+        self.with_table(cached, |table| table.set(unit, values));
+        self.waiting_groups.add(cached);
     }
 
     /// Reads a unit from all complete copies that can be read; returns `None` if a disk was removed meanwhile.
@@ -284,7 +284,7 @@ impl Inner {
         let mut found: Vec<Option<IoBuf>> = vec![None; target.units.len()];
         let stale = |m: &&Member| !m.counts && m.membership.is_some() && usize::from(m.content) == content;
         for member in at.members.iter().filter(stale) {
-            let sums: Vec<(usize, u32)> = self.look(cached, |table| {
+            let sums: Vec<(usize, u32)> = self.with_table(cached, |table| {
                 let lacking = wanted.iter().filter(|unit| found[unit - start].is_none());
                 lacking.filter_map(|unit| Some((unit - start, table.certain_sum(content, unit)?))).collect()
             });
@@ -341,17 +341,17 @@ impl Inner {
             Err(error) => error,
         };
         let reported = match self.ports.has_failed(&port) {
-            true => Reported::Needed,
+            true => ReportOutcome::Needed,
             false => self.report(member.disk, of, Absence::Gone, error).await?,
         };
         Ok(match (reported, error) {
-            (Reported::Removed, _) => ReadCopy::Changed,
+            (ReportOutcome::Removed, _) => ReadCopy::Changed,
             // The disk could not be removed, or is being reopened.
-            (Reported::Needed, DiskError::Timeout { .. }) => {
+            (ReportOutcome::Needed, DiskError::Timeout { .. }) => {
                 self.env.sleep(RETRY).await;
                 ReadCopy::Changed
             }
-            (Reported::Needed, error) => ReadCopy::Failed(error),
+            (ReportOutcome::Needed, error) => ReadCopy::Failed(error),
         })
     }
 

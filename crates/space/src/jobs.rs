@@ -103,7 +103,7 @@ impl Job {
             let turn = self.turn().await?;
             if turn == 0 {
                 let rows = left.iter().flat_map(|piece| &piece.groups).map(|key| (key.row, 0));
-                self.leave(rows);
+                self.note_unfinished(rows);
                 return Ok(());
             }
             let (now, rest) = left.split_at(turn.min(left.len()));
@@ -134,7 +134,7 @@ impl Job {
         }
     }
 
-    fn leave(&mut self, slabs: impl IntoIterator<Item = (RowNumber, u8)>) {
+    fn note_unfinished(&mut self, slabs: impl IntoIterator<Item = (RowNumber, u8)>) {
         self.not_moved.extend(slabs.into_iter().map(|slab| (slab, NotMoved::Unfinished)));
     }
 }

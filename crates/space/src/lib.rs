@@ -55,7 +55,7 @@ pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod view;
-mod waiting;
+mod waiting_groups;
 mod write;
 
 pub use error::{Disks, SpaceError};

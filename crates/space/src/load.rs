@@ -91,11 +91,11 @@ impl Inner {
     }
 
     /// Changes or reads a table, with the log's progress applied.
-    pub(crate) fn look<T>(&self, cached: &Cached, look: impl FnOnce(&mut Table) -> T) -> T {
+    pub(crate) fn with_table<T>(&self, cached: &Cached, read: impl FnOnce(&mut Table) -> T) -> T {
         let progress = self.progress();
         self.cache.update(cached, |table| {
-            table.advance(progress.confirmed, progress.said);
-            look(table)
+            table.advance(progress.confirmed, progress.declared);
+            read(table)
         })
     }
 
@@ -201,14 +201,14 @@ impl Inner {
     /// Reads the blocks of these contents (bits) that the table lacks: their disks may have returned since it was
     /// loaded. Does not wait for a disk to be reopened.
     pub(crate) async fn learn_blocks(&self, key: GroupKey, at: &Route, cached: &Cached, of: u32) {
-        let unknown = self.look(cached, |table| table.unknown_contents()) & of;
+        let unknown = self.with_table(cached, |table| table.unknown_contents()) & of;
         let wanted = |member: &&Member| member.counts && unknown & 1 << member.content != 0;
         for member in at.members.iter().filter(wanted) {
             let port = member.membership.and_then(|of| self.ports.get(member.disk, of));
             let Some(port) = port else { continue };
             if let ReadBlock::Good(block) = self.read_block_from(&port, key, member).await {
                 let (content, slab) = (member.content.into(), usize::from(member.slab - at.members[0].slab));
-                self.look(cached, |table| table.learn_block(content, slab, &block));
+                self.with_table(cached, |table| table.learn_block(content, slab, &block));
             }
         }
     }

@@ -6,16 +6,16 @@
 //!
 //! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
 //! [`snapshot`], which has the state that a log keeps across checkpoints. [`SpaceLog`] is the running log: one task
-//! takes waiting entries from the space ([`Source`]), and writes them to all replicas. A caller may stop waiting at any
+//! takes waiting entries from the space ([`EntrySource`]), and writes them to all replicas. A caller may stop waiting at any
 //! time.
 
+mod capacity;
 pub mod commit;
 pub mod entry;
 pub mod header;
 pub mod record;
 pub mod replay;
 pub mod ring;
-mod room;
 mod running;
 pub mod snapshot;
 #[cfg(test)]
@@ -24,8 +24,8 @@ mod tests;
 use arena::{IoBuf, Pages};
 
 pub use running::{
-    Coordination, Deposed, LogError, LogSettings, OpenError, Opened, Progress, Replica, Required, Source,
-    SpaceLog, Taken, Verdict, Wait,
+    Coordination, Deposed, EntrySource, FailureDecision, LogError, LogSettings, OpenError, Opened, Progress,
+    Replica, Required, SpaceLog, Taken, Wait,
 };
 
 /// Bytes of a block: the unit of positions in the ring, and of the atomic writes of a disk.

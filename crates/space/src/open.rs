@@ -16,7 +16,7 @@ use crate::log::ring::Ring;
 use crate::log::{BLOCK, LogSettings, OpenError, Replica, Required, SpaceLog};
 use crate::marks::Mark;
 use crate::owner::{Inner, Settings, Space};
-use crate::source::Link;
+use crate::source::WeakSpace;
 
 /// Blocks of the ring of a space's log, if half of a slab has room for them.
 const RING_BLOCKS: u64 = 16_384;
@@ -44,7 +44,7 @@ impl Space {
             let row = view.log_row().expect("a space has a row for its log");
             let (settings, replicas) = (inner.log_settings(hang), inner.replicas(&view, row));
             let failed = |error| inner.log_error(row, error);
-            let (mut ops, mut set_back) = (Vec::new(), Vec::new());
+            let (mut ops, mut rolled_back) = (Vec::new(), Vec::new());
             let (log, last) = if row.is_new {
                 let blocks = RING_BLOCKS.min(view.slab_bytes / BLOCK as u64 / 2);
                 let ring = Ring::new(blocks).expect("a slab has room");
@@ -60,7 +60,7 @@ impl Space {
                 inner.overlay.restore(&view, &opened.log, &opened.payloads);
                 inner.marks.restore(opened.log.entries().map(|(_, entry)| &entry.change));
                 let view = inner.view.get().value;
-                set_back = inner.set_back(&view, &marks);
+                rolled_back = inner.stale_disk_ops(&view, &marks);
                 let records = opened.log.lost();
                 if records > 0 {
                     tracing::error!(
@@ -75,9 +75,9 @@ impl Space {
             };
             assert!(inner.log.set(log).is_ok(), "a space has one log");
             inner.unplaced.allow(inner.log().carries());
-            if !set_back.is_empty() {
+            if !rolled_back.is_empty() {
                 // Committed before unaccounted disks are judged: a rolled-back disk is no source for them.
-                inner.commit(set_back).await?;
+                inner.commit(rolled_back).await?;
             }
             inner.note_unaccounted(&inner.view.get().value);
             inner.account().await?;
@@ -100,7 +100,7 @@ impl Inner {
             if self.ports.get(disk, of).is_none() {
                 // Without a port, this owner cannot keep the disk's copies current.
                 let error = DiskError::Gone { at: Place::whole(Op::Read) };
-                self.leave_out(disk, of, Absence::Gone, error).await?;
+                self.remove_from_service(disk, of, Absence::Gone, error).await?;
             }
         }
         let ports = self.ports.all();
@@ -115,7 +115,9 @@ impl Inner {
                 Ok(()) => {}
                 Err(DiskError::Fenced { .. }) => return Err(SeamError::Deposed(self.owner.epoch).into()),
                 // An earlier owner may still write there.
-                Err(error) => self.leave_out(port.number(), port.membership(), Absence::Gone, error).await?,
+                Err(error) => {
+                    self.remove_from_service(port.number(), port.membership(), Absence::Gone, error).await?
+                }
             }
         }
         Ok(())
@@ -127,14 +129,16 @@ impl Inner {
         for port in self.ports.all() {
             match self.read_mark(view, &port).await {
                 Ok(mark) => marks.push((port.number(), mark)),
-                Err(error) => self.leave_out(port.number(), port.membership(), Absence::Gone, error).await?,
+                Err(error) => {
+                    self.remove_from_service(port.number(), port.membership(), Absence::Gone, error).await?
+                }
             }
         }
         Ok(marks)
     }
 
     fn log_settings(self: &Arc<Inner>, hang: Duration) -> LogSettings {
-        let link = Arc::new(Link(Arc::downgrade(self)));
+        let link = Arc::new(WeakSpace(Arc::downgrade(self)));
         LogSettings {
             env: self.env.clone(),
             arena: self.arena.clone(),
@@ -142,7 +146,7 @@ impl Inner {
             space: self.owner.space,
             epoch: self.owner.epoch.0,
             hang,
-            coordination: Arc::<Link>::clone(&link),
+            coordination: Arc::<WeakSpace>::clone(&link),
             source: link,
         }
     }

@@ -21,20 +21,20 @@ pub(crate) struct Overlay(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
-    groups: FxHashMap<GroupKey, Vec<OfGroup>>,
+    groups: FxHashMap<GroupKey, Vec<GroupEntry>>,
     /// The last record that the log declares confirmed.
     confirmed: u64,
 }
 
 /// An entry with units of a group.
 #[derive(Clone)]
-struct OfGroup {
+struct GroupEntry {
     change: Arc<Change>,
     /// The payload units of a redo.
     payload: Sg,
     carrier: Carrier,
     /// The last confirmed record, as stated in the entry's own record.
-    said: u64,
+    declared: u64,
 }
 
 impl Overlay {
@@ -62,8 +62,13 @@ impl Overlay {
             for group in u64::from(first.unit) / GROUP_UNITS..=last / GROUP_UNITS {
                 let key = GroupKey { row: first.row, set, group: group as u32 };
                 let (change, carrier) = (Arc::clone(&change), log.carrier(record, entry));
-                let (said, payload) = (record.head.id.confirmed, payload.clone());
-                entries.groups.entry(key).or_default().push(OfGroup { change, payload, carrier, said });
+                let (declared, payload) = (record.head.id.confirmed, payload.clone());
+                entries.groups.entry(key).or_default().push(GroupEntry {
+                    change,
+                    payload,
+                    carrier,
+                    declared,
+                });
             }
         }
     }
@@ -86,8 +91,8 @@ impl Overlay {
         let of_group = entries.groups.get(&key).cloned().unwrap_or_default();
         let confirmed = entries.confirmed;
         drop(entries);
-        for OfGroup { change, payload, carrier, said } in of_group {
-            table.advance(said, said);
+        for GroupEntry { change, payload, carrier, declared } in of_group {
+            table.advance(declared, declared);
             table.apply(&change, carrier, &payload);
         }
         table.advance(confirmed, confirmed);

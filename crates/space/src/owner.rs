@@ -32,7 +32,7 @@ use crate::requests::Requests;
 use crate::retries::Retries;
 use crate::size::Limit;
 use crate::view::{GroupKey, View};
-use crate::waiting::Waiting;
+use crate::waiting_groups::WaitingGroups;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     pub(crate) cache: Cache<SpaceError>,
     pub(crate) locks: RangeLocks,
     pub(crate) active: Arc<Active>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) waiting_groups: Arc<WaitingGroups>,
     pub(crate) overlay: Overlay,
     pub(crate) marks: DiskMarks,
     /// Groups whose blocks were written after the marks of the disks.
@@ -125,18 +125,18 @@ pub(crate) struct Inner {
     /// damage recorded and repaired.
     pub(crate) to_keep: Arc<Notify>,
     /// The regions that may be stale on disks that were removed without this owner's statement.
-    unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), Lacks>>,
+    unaccounted: parking_lot::Mutex<BTreeMap<(DiskNumber, Membership), StaleSince>>,
 }
 
 /// A region of a copy: its row, its allocation, and the bit of the region.
 pub(crate) type CopyRegion = (RowNumber, u32, u64);
 
 /// The regions that may be stale on a disk, and the first view without a record of these regions.
-type Lacks = (ViewVersion, Vec<CopyRegions>);
+type StaleSince = (ViewVersion, Vec<CopyRegions>);
 
 /// The coordinator's decision about a reported disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub(crate) enum ReportOutcome {
     /// The disk was removed from service.
     Removed,
     /// The disk stays in service, because it has the only copy of some data.
@@ -226,7 +226,7 @@ impl Inner {
             budget,
             locks: RangeLocks::default(),
             active: Arc::default(),
-            waiting: Arc::default(),
+            waiting_groups: Arc::default(),
             overlay: Overlay::default(),
             marks: DiskMarks::default(),
             unmarked: parking_lot::Mutex::default(),
@@ -354,29 +354,29 @@ impl Inner {
         of: Membership,
         reason: Absence,
         error: DiskError,
-    ) -> Result<Reported, SpaceError> {
+    ) -> Result<ReportOutcome, SpaceError> {
         let mut pause = RETRY;
         loop {
             // The disk may be healthy, but have no slabs of this space any more.
             if !self.ports.has(disk, of) {
                 // The caller must use the new view, not the previous one.
                 self.wait_for_view();
-                return Ok(Reported::Removed);
+                return Ok(ReportOutcome::Removed);
             }
             let report = DiskReport { disk, membership: of, reason, error };
             match self.coordinator.disk_failed(self.owner, report).wait().await {
                 Ok(view) => {
                     self.follow(view);
-                    return Ok(Reported::Removed);
+                    return Ok(ReportOutcome::Removed);
                 }
-                Err(SeamError::Needed(_)) => return Ok(Reported::Needed),
+                Err(SeamError::Needed(_)) => return Ok(ReportOutcome::Needed),
                 Err(error) => self.pause(error, &mut pause).await?,
             }
         }
     }
 
     /// Reports a disk that has to be removed from service. Fails with [`SpaceError::Disk`] if it is needed.
-    pub(crate) async fn leave_out(
+    pub(crate) async fn remove_from_service(
         &self,
         disk: DiskNumber,
         of: Membership,
@@ -384,8 +384,8 @@ impl Inner {
         error: DiskError,
     ) -> Result<(), SpaceError> {
         match self.report(disk, of, reason, error).await? {
-            Reported::Removed => Ok(()),
-            Reported::Needed => Err(SpaceError::Disk { disk, error }),
+            ReportOutcome::Removed => Ok(()),
+            ReportOutcome::Needed => Err(SpaceError::Disk { disk, error }),
         }
     }
 
@@ -393,7 +393,7 @@ impl Inner {
     fn disk_leaving(&self, disk: DiskNumber, of: Membership) -> Vec<CopyRegions> {
         self.ports.set_leaving(disk, of, true);
         let stale = self.may_lack(disk);
-        self.replicas_on(disk, of, SpaceLog::leaving);
+        self.replicas_on(disk, of, SpaceLog::replica_leaving);
         stale
     }
 
@@ -494,13 +494,13 @@ impl Inner {
             Ok(found) => found,
             Err(error) => return RejoinState::Unreadable(error),
         };
-        let was_set_back = self.marks.is_set_back(disk, found);
+        let was_rolled_back = self.marks.is_rolled_back(disk, found);
         if let Some(found) = found {
             // Recorded so that the next mark has a higher count.
             self.marks.found(disk, of.0, found);
         }
         let is_accounted = !view.record.unaccounted.contains_key(&disk);
-        if let Some(Mark { mark, .. }) = found.filter(|_| !was_set_back && is_accounted) {
+        if let Some(Mark { mark, .. }) = found.filter(|_| !was_rolled_back && is_accounted) {
             return RejoinState::Proven { mark };
         }
         let others =
@@ -515,7 +515,7 @@ impl Inner {
 
     fn disk_stays(&self, disk: DiskNumber, of: Membership) {
         self.ports.set_leaving(disk, of, false);
-        self.replicas_on(disk, of, |log, generation| self.replicas.stays(log, generation));
+        self.replicas_on(disk, of, |log, generation| self.replicas.replica_stays(log, generation));
     }
 
     /// Calls `act` for the log's replicas on a disk, unless a late message refers to an earlier membership of the

@@ -114,8 +114,8 @@ impl Inner {
     }
 
     fn read_run(self: &Arc<Inner>, target: Target, dst: SgMut) -> env::Io<SpaceRead> {
-        let seen = self.view.get();
-        let at = route(&seen.value, target.key).filter(|at| !at.is_new);
+        let snapshot = self.view.get();
+        let at = route(&snapshot.value, target.key).filter(|at| !at.is_new);
         let Some(at) = at else {
             return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst, None) };
         };
@@ -141,7 +141,7 @@ impl Inner {
             }
             Err(_) => return self.read_slowly(target, dst, None),
         };
-        let sums = match self.look(&cached, |table| known(table, &target, content)) {
+        let sums = match self.with_table(&cached, |table| known(table, &target, content)) {
             // A table from one copy's block does not prove that units are unwritten.
             Known::Zeros if self.lease.holds() && !matches!(cached.source(), Source::Copy(_)) => {
                 return zeros(dst);
@@ -210,8 +210,8 @@ impl Inner {
         suspect: Option<DiskNumber>,
     ) -> Result<(), SpaceError> {
         loop {
-            let seen = self.view.get();
-            let Some(mut at) = route(&seen.value, target.key).filter(|at| !at.is_new) else {
+            let snapshot = self.view.get();
+            let Some(mut at) = route(&snapshot.value, target.key).filter(|at| !at.is_new) else {
                 fill(dst, 0, None, target.units.len());
                 return Ok(());
             };
@@ -222,15 +222,15 @@ impl Inner {
                 Err(_) => continue,
             };
             let open = |table: &mut Table| target.units.clone().find(|unit| !table.is_readable(*unit));
-            if let Some(unit) = self.look(&cached, open) {
+            if let Some(unit) = self.with_table(&cached, open) {
                 let _lock = self.locks.lock(target.key, unit..unit + 1, Mode::Exclusive).await;
-                if self.look(&cached, |table| !table.is_readable(unit)) {
+                if self.with_table(&cached, |table| !table.is_readable(unit)) {
                     self.decide(&target.only(unit), &cached).await?;
                 }
                 continue;
             }
             let _lock = self.locks.lock(target.key, target.units.clone(), Mode::Shared).await;
-            if self.look(&cached, open).is_some() || !self.view.is_current(&seen) {
+            if self.with_table(&cached, open).is_some() || !self.view.is_current(&snapshot) {
                 continue;
             }
             let is_avoided = |m: &Member| {
@@ -239,7 +239,7 @@ impl Inner {
             at.members.sort_by_key(|member| (Some(member.disk) != suspect, is_avoided(member)));
             let (mut wanted, content) = (Units::NONE, at.content(target.column));
             for unit in target.units.clone() {
-                match self.look(&cached, |table| table.value(content, unit)) {
+                match self.with_table(&cached, |table| table.value(content, unit)) {
                     Value::Written(_) | Value::Unknown { written: true } => wanted.set(unit, true),
                     Value::Unwritten | Value::Unknown { written: false } => {
                         fill(dst, unit - target.units.start, None, 1)
@@ -319,7 +319,7 @@ impl Inner {
                     continue;
                 }
                 let index = unit - start;
-                let value = self.look(cached, |table| table.value(0, unit));
+                let value = self.with_table(cached, |table| table.value(0, unit));
                 let sum =
                     |bytes: &IoBuf| Value::Written(content.checksum(target.first() + index as u32, bytes));
                 let found = if bytes.is_some() { DamageKind::Healed } else { DamageKind::Unreadable };
@@ -369,7 +369,7 @@ impl Reading {
     /// Whether the checksums are still those that were known when the read began.
     pub(crate) fn has_known_sums(&self) -> bool {
         let known = |table: &mut Table| known(table, &self.target, self.table_content);
-        matches!(self.inner.look(&self.cached, known), Known::Sums(sums) if sums == self.sums)
+        matches!(self.inner.with_table(&self.cached, known), Known::Sums(sums) if sums == self.sums)
     }
 
     /// Whether the caller was answered, or does not wait any more.

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, RowNumber, SeamError, SlabCopy, SpaceView, ViewVersion};
 
 use crate::SpaceError;
-use crate::log::{Deposed, LogError, Replica, SpaceLog, Verdict};
-use crate::owner::{Inner, RETRY, Reported};
+use crate::log::{Deposed, FailureDecision, LogError, Replica, SpaceLog};
+use crate::owner::{Inner, RETRY, ReportOutcome};
 use crate::port::Port;
 
 /// See the module.
@@ -20,7 +20,7 @@ pub(crate) struct Replicas(Mutex<State>);
 #[derive(Default)]
 struct State {
     /// The replicas in use, by the generation of their copy in the log's row.
-    all: BTreeMap<u32, Taking>,
+    all: BTreeMap<u32, ReplicaInUse>,
     /// Those whose slabs are being freed: no write to them begins, even if the removal of their disk is refused.
     freeing: BTreeSet<u32>,
     /// The view in which there was no room for another one.
@@ -28,7 +28,7 @@ struct State {
 }
 
 /// A replica that is in use as long as its copy is in the log's row.
-struct Taking {
+struct ReplicaInUse {
     /// The port that the log uses.
     port: Arc<Port>,
     /// Whether the copy is complete.
@@ -38,20 +38,20 @@ struct Taking {
 impl Replicas {
     /// Adds the replicas of a log that is opened or created.
     pub(crate) fn begin(&self, generation: u32, port: Arc<Port>) {
-        self.0.lock().all.insert(generation, Taking { port, counts: true });
+        self.0.lock().all.insert(generation, ReplicaInUse { port, counts: true });
     }
 
     /// Removes and returns the replicas that are no longer in this view.
-    fn left(&self, view: &SpaceView) -> Vec<u32> {
-        let takes_part = |generation: u32, taking: &Taking| {
+    fn take_removed(&self, view: &SpaceView) -> Vec<u32> {
+        let takes_part = |generation: u32, in_use: &ReplicaInUse| {
             replica(view, generation).is_some_and(|(_, copy)| {
-                (copy.stale_regions == 0 || !taking.counts)
-                    && view.membership(copy.place.disk) == Some(taking.port.membership())
+                (copy.stale_regions == 0 || !in_use.counts)
+                    && view.membership(copy.place.disk) == Some(in_use.port.membership())
             })
         };
         let mut left = Vec::new();
-        self.0.lock().all.retain(|generation, taking| {
-            let takes_part = takes_part(*generation, taking);
+        self.0.lock().all.retain(|generation, in_use| {
+            let takes_part = takes_part(*generation, in_use);
             if !takes_part {
                 left.push(*generation);
             }
@@ -65,15 +65,15 @@ impl Replicas {
     }
 
     /// The replica's disk is not removed: writes to it may begin, unless its slab is being freed.
-    pub(crate) fn stays(&self, log: &SpaceLog, generation: u32) {
+    pub(crate) fn replica_stays(&self, log: &SpaceLog, generation: u32) {
         let state = self.0.lock();
         if !state.freeing.contains(&generation) {
-            log.stays(generation);
+            log.replica_stays(generation);
         }
     }
 
     fn counts(&self, copy: &SlabCopy) -> bool {
-        self.0.lock().all.get(&copy.generation).is_some_and(|taking| taking.counts)
+        self.0.lock().all.get(&copy.generation).is_some_and(|in_use| in_use.counts)
     }
 }
 
@@ -87,7 +87,7 @@ impl Inner {
     /// Ends replicas that are not in a new view, and requests their replacement.
     pub(crate) fn follow_replicas(&self, view: &SpaceView) {
         let Some(log) = self.log.get() else { return };
-        self.replicas.left(view).into_iter().for_each(|generation| log.left(generation));
+        self.replicas.take_removed(view).into_iter().for_each(|generation| log.replica_removed(generation));
         let copies = view.log_row().into_iter().flat_map(|row| row.copies());
         if copies.into_iter().any(|(_, copy)| !self.replicas.has(copy)) {
             self.to_keep.notify_one();
@@ -170,15 +170,15 @@ impl Inner {
     /// Commits an operation that frees a replica's slab: no write is in flight to it. Returns whether it is committed.
     async fn commit_freeing(&self, generation: u32, op: OwnerOp) -> Result<bool, SpaceError> {
         self.replicas.0.lock().freeing.insert(generation);
-        self.log().leaving(generation);
+        self.log().replica_leaving(generation);
         self.log().idle(generation).await;
         let freed = self.commit_if_fits(vec![op]).await;
         let mut replicas = self.replicas.0.lock();
         replicas.freeing.remove(&generation);
         // If the coordinator is removing the disk, it also ends that state.
-        let is_leaving = replicas.all.get(&generation).is_some_and(|taking| taking.port.is_leaving());
+        let is_leaving = replicas.all.get(&generation).is_some_and(|in_use| in_use.port.is_leaving());
         if freed != Ok(true) && !is_leaving {
-            self.log().stays(generation);
+            self.log().replica_stays(generation);
         }
         freed
     }
@@ -187,8 +187,8 @@ impl Inner {
         let generation = copy.generation;
         let offset = view.disks[&copy.place.disk].areas.data(copy.place.slab).offset;
         let replica = Replica { allocation: generation, port: Arc::clone(&port), offset };
-        let taking = Taking { port: Arc::clone(&port), counts: false };
-        self.replicas.0.lock().all.insert(generation, taking);
+        let in_use = ReplicaInUse { port: Arc::clone(&port), counts: false };
+        self.replicas.0.lock().all.insert(generation, in_use);
         let joins = self.log().join(replica);
         let inner: Weak<Inner> = Arc::downgrade(self);
         self.env.spawn(async move {
@@ -207,25 +207,29 @@ impl Inner {
                     let (disk, of) = (port.number(), port.membership());
                     let is_full = matches!(error, DiskError::Full { at } if at.op == Op::Write);
                     let reported = inner.report(disk, of, Absence::WriteFailed, error).await;
-                    if reported != Ok(Reported::Removed) && !is_full {
+                    if reported != Ok(ReportOutcome::Removed) && !is_full {
                         inner.abandon(&port);
                     }
                 }
                 let mut replicas = inner.replicas.0.lock();
-                if replicas.all.get(&generation).is_some_and(|taking| Arc::ptr_eq(&taking.port, &port)) {
+                if replicas.all.get(&generation).is_some_and(|in_use| Arc::ptr_eq(&in_use.port, &port)) {
                     replicas.all.remove(&generation);
                 }
             }
         });
     }
 
-    pub(crate) async fn replica_failed(&self, generation: u32, error: DiskError) -> Result<Verdict, Deposed> {
-        let failed = self.replicas.0.lock().all.get(&generation).map(|taking| Arc::clone(&taking.port));
-        let Some(failed) = failed else { return Ok(Verdict::LeftOut) };
+    pub(crate) async fn replica_failed(
+        &self,
+        generation: u32,
+        error: DiskError,
+    ) -> Result<FailureDecision, Deposed> {
+        let failed = self.replicas.0.lock().all.get(&generation).map(|in_use| Arc::clone(&in_use.port));
+        let Some(failed) = failed else { return Ok(FailureDecision::Removed) };
         let (disk, of) = (failed.number(), failed.membership());
         match self.report(disk, of, Absence::WriteFailed, error).await {
-            Ok(Reported::Removed) => return Ok(Verdict::LeftOut),
-            Ok(Reported::Needed) => self.abandon(&failed),
+            Ok(ReportOutcome::Removed) => return Ok(FailureDecision::Removed),
+            Ok(ReportOutcome::Needed) => self.abandon(&failed),
             Err(_) => return Err(Deposed),
         }
         // A retry may fail immediately while the disk's storage is full.
@@ -233,15 +237,15 @@ impl Inner {
         loop {
             let opened = self.ports.reopen(disk, of).await;
             if opened.is_none() && self.view.get().value.membership(disk) != Some(of) {
-                return Ok(Verdict::LeftOut);
+                return Ok(FailureDecision::Removed);
             }
             match self.replicas.0.lock().all.get_mut(&generation) {
-                None => return Ok(Verdict::LeftOut),
-                Some(taking) => {
+                None => return Ok(FailureDecision::Removed),
+                Some(in_use) => {
                     if let Some(port) = opened {
-                        taking.port = Arc::clone(&port);
+                        in_use.port = Arc::clone(&port);
                         self.note_retry(disk);
-                        return Ok(Verdict::Again(port));
+                        return Ok(FailureDecision::Retry(port));
                     }
                 }
             }
@@ -250,11 +254,11 @@ impl Inner {
     }
 
     /// Marks all regions of the replicas' disks stale that other disks have, before any data is read from them.
-    pub(crate) async fn replicas_set_back(&self, generations: Vec<u32>) -> Result<Vec<u32>, Deposed> {
+    pub(crate) async fn replicas_rolled_back(&self, generations: Vec<u32>) -> Result<Vec<u32>, Deposed> {
         let copy = |generation: u32| Some(replica(&self.view.get().value, generation)?.1);
         for disk in generations.iter().filter_map(|generation| Some(copy(*generation)?.place.disk)) {
             let Some(of) = self.view.get().value.membership(disk) else { continue };
-            self.was_set_back(disk);
+            self.was_rolled_back(disk);
             self.commit_if_fits(vec![OwnerOp::MarkDiskStale { disk, membership: of }])
                 .await
                 .map_err(|_| Deposed)?;
@@ -265,15 +269,15 @@ impl Inner {
     }
 
     pub(crate) async fn replica_joined(&self, generation: u32) -> Result<(), Deposed> {
-        let membership = self.replicas.0.lock().all.get(&generation).map(|taking| taking.port.membership());
+        let membership = self.replicas.0.lock().all.get(&generation).map(|in_use| in_use.port.membership());
         let copy = replica(&self.view.get().value, generation);
         let (Some(membership), Some((index, _))) = (membership, copy) else { return Ok(()) };
         let (row, regions) = (RowNumber::LOG, u64::MAX);
         let op = OwnerOp::MarkCurrent { row, index, generation, regions, membership };
         // The operation conflicts if the disk was removed meanwhile.
         self.commit_if_fits(vec![op]).await.map_err(|_| Deposed)?;
-        if let Some(taking) = self.replicas.0.lock().all.get_mut(&generation) {
-            taking.counts = true;
+        if let Some(in_use) = self.replicas.0.lock().all.get_mut(&generation) {
+            in_use.counts = true;
         }
         // A move may be complete.
         self.to_keep.notify_one();

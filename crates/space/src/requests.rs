@@ -18,30 +18,30 @@ const OPS_MAX: usize = 64;
 
 /// See the module.
 pub(crate) struct Requests {
-    waiting: parking_lot::Mutex<VecDeque<Asked>>,
+    waiting: parking_lot::Mutex<VecDeque<PendingCall>>,
     /// Held while a request is outstanding.
-    sent: Mutex<Sent>,
+    sent: Mutex<SentRequest>,
 }
 
 /// The operations of a caller.
-struct Asked {
+struct PendingCall {
     ops: Vec<OwnerOp>,
     answer: oneshot::Sender<Result<(), SeamError>>,
 }
 
-struct Sent {
+struct SentRequest {
     /// The number of the last request.
     number: u64,
     /// The callers of a request without an answer yet: it is repeated with the same number.
-    outstanding: Vec<Asked>,
+    outstanding: Vec<PendingCall>,
     /// The callers of a request that was refused.
-    refused: VecDeque<Asked>,
+    refused: VecDeque<PendingCall>,
 }
 
 impl Requests {
     /// Creates the queue; `number` is the number of the last request.
     pub(crate) fn new(number: u64) -> Requests {
-        let sent = Sent { number, outstanding: Vec::new(), refused: VecDeque::new() };
+        let sent = SentRequest { number, outstanding: Vec::new(), refused: VecDeque::new() };
         Requests { waiting: parking_lot::Mutex::default(), sent: Mutex::new(sent) }
     }
 
@@ -52,13 +52,13 @@ impl Requests {
     }
 
     /// Chooses the callers of the next request, unless one is outstanding.
-    fn choose(&self, sent: &mut Sent) {
+    fn choose(&self, sent: &mut SentRequest) {
         if !sent.outstanding.is_empty() {
             return;
         }
         sent.number += 1;
-        if let Some(asked) = sent.refused.pop_front() {
-            sent.outstanding.push(asked);
+        if let Some(call) = sent.refused.pop_front() {
+            sent.outstanding.push(call);
             return;
         }
         let (mut waiting, mut ops) = (self.waiting.lock(), 0);
@@ -77,7 +77,7 @@ impl Inner {
     /// are carried out even if the call is dropped meanwhile, at the latest with the next request.
     pub(crate) async fn commit(&self, ops: Vec<OwnerOp>) -> Result<(), SpaceError> {
         let (answer, mut answered) = oneshot::channel();
-        self.requests.waiting.lock().push_back(Asked { ops, answer });
+        self.requests.waiting.lock().push_back(PendingCall { ops, answer });
         let mut sent = self.requests.sent.lock().await;
         loop {
             if let Ok(result) = answered.try_recv() {
@@ -89,8 +89,8 @@ impl Inner {
     }
 
     /// Sends a request until there is an answer, and gives that to its callers.
-    async fn send(&self, sent: &mut Sent) {
-        let ops: Vec<OwnerOp> = sent.outstanding.iter().flat_map(|asked| asked.ops.iter().cloned()).collect();
+    async fn send(&self, sent: &mut SentRequest) {
+        let ops: Vec<OwnerOp> = sent.outstanding.iter().flat_map(|call| call.ops.iter().cloned()).collect();
         let (space, epoch) = (self.owner.space, self.owner.epoch);
         let mut pause = RETRY;
         let result = loop {
@@ -111,7 +111,7 @@ impl Inner {
             sent.refused = callers.into();
             return;
         }
-        for Asked { answer, .. } in callers {
+        for PendingCall { answer, .. } in callers {
             let _ = answer.send(result.clone());
         }
     }

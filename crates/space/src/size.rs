@@ -137,7 +137,7 @@ impl Inner {
                 groups += 1;
                 let target = Target::new(&view, run.at, run.length);
                 let Some(cached) = self.loaded(target.key).await? else { continue };
-                let written = self.look(&cached, |table| table.written_of(run.at.column));
+                let written = self.with_table(&cached, |table| table.written_of(run.at.column));
                 let address = |unit: usize| {
                     let offset = u64::from(target.key.group) * GROUP + unit as u64 * UNIT;
                     layout.address(ColumnPosition { offset, ..run.at })

@@ -9,17 +9,17 @@ use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 
 use crate::cache::Cached;
-use crate::log::commit::{FlushSet, Room};
-use crate::log::{Coordination, Deposed, Source, Taken, Verdict};
+use crate::log::commit::{FlushSet, RecordCapacity};
+use crate::log::{Coordination, Deposed, EntrySource, FailureDecision, Taken};
 use crate::owner::Inner;
 use crate::view::route;
 
 /// The log's weak reference to its space.
-pub(crate) struct Link(pub(crate) Weak<Inner>);
+pub(crate) struct WeakSpace(pub(crate) Weak<Inner>);
 
-impl Source for Link {
-    fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken {
-        self.0.upgrade().map_or_else(Taken::default, |inner| inner.take(sequence, set, room))
+impl EntrySource for WeakSpace {
+    fn take(&self, sequence: u64, set: &FlushSet, capacity: &mut RecordCapacity) -> Taken {
+        self.0.upgrade().map_or_else(Taken::default, |inner| inner.take(sequence, set, capacity))
     }
 
     fn flush(&self, set: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
@@ -49,15 +49,15 @@ impl Source for Link {
     }
 }
 
-impl Coordination for Link {
-    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>> {
+impl Coordination for WeakSpace {
+    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<FailureDecision, Deposed>> {
         let inner = self.0.upgrade();
         Io::pending(async move { inner.ok_or(Deposed)?.replica_failed(allocation, error).await })
     }
 
-    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
+    fn replicas_rolled_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
         let inner = self.0.upgrade();
-        Io::pending(async move { inner.ok_or(Deposed)?.replicas_set_back(allocations).await })
+        Io::pending(async move { inner.ok_or(Deposed)?.replicas_rolled_back(allocations).await })
     }
 
     fn replica_joined(&self, allocation: u32) -> Io<Result<(), Deposed>> {
@@ -67,9 +67,9 @@ impl Coordination for Link {
 }
 
 impl Inner {
-    fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken {
-        let (mut entries, has_rest) = self.active.take(room);
-        let (marks, more_marks) = self.marks.take(room);
+    fn take(&self, sequence: u64, set: &FlushSet, capacity: &mut RecordCapacity) -> Taken {
+        let (mut entries, has_rest) = self.active.take(capacity);
+        let (marks, more_marks) = self.marks.take(capacity);
         entries.extend(marks);
         let mut taken = Taken { has_rest: has_rest || more_marks, ..Taken::default() };
         taken.content.entries = entries;
@@ -80,8 +80,8 @@ impl Inner {
         };
         let mut take = |cached: &Arc<Cached>| {
             let is_flushed = is_flushed(cached);
-            let (part, waits) = self.look(cached, |table| {
-                let part = table.take(sequence, is_flushed, room);
+            let (part, waits) = self.with_table(cached, |table| {
+                let part = table.take(sequence, is_flushed, capacity);
                 (part, !table.waiting().is_empty())
             });
             taken.has_rest |= part.has_rest;
@@ -91,13 +91,13 @@ impl Inner {
             }
             waits
         };
-        let mut urgent = self.waiting.take_urgent();
+        let mut urgent = self.waiting_groups.take_urgent();
         urgent.retain(&mut take);
-        urgent.iter().for_each(|cached| self.waiting.add_urgent(cached));
+        urgent.iter().for_each(|cached| self.waiting_groups.add_urgent(cached));
         if set.everything {
-            let mut all = self.waiting.take_all();
+            let mut all = self.waiting_groups.take_all();
             all.retain(&mut take);
-            all.iter().for_each(|cached| self.waiting.add(cached));
+            all.iter().for_each(|cached| self.waiting_groups.add(cached));
         }
         taken
     }

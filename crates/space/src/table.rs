@@ -490,11 +490,11 @@ impl Table {
         self.units(Pending::waits) | self.overwritten.units()
     }
 
-    /// Updates the progress of the log: all records up to `confirmed` and their data are durable, and all up to `said`
-    /// are declared confirmed in a durable record. Call it before each use of a table, and in a replay before the
-    /// entries of each record.
-    pub fn advance(&mut self, confirmed: u64, said: u64) {
-        if (confirmed, said) == std::mem::replace(&mut self.advanced, (confirmed, said)) {
+    /// Updates the progress of the log: all records up to `confirmed` and their data are durable, and all up to
+    /// `declared` are declared confirmed in a durable record. Call it before each use of a table, and in a replay
+    /// before the entries of each record.
+    pub fn advance(&mut self, confirmed: u64, declared: u64) {
+        if (confirmed, declared) == std::mem::replace(&mut self.advanced, (confirmed, declared)) {
             return;
         }
         let mut discarded = Units::NONE;
@@ -503,7 +503,7 @@ impl Table {
                 self.stale.set(unit, true);
                 discarded.set(unit, pending.is_discarded());
             }
-            pending.settle(said);
+            pending.settle(declared);
             !pending.is_over()
         });
         // The copies of discarded units need no comparison any more.

@@ -9,7 +9,7 @@ use pool_seam::layout::{ColumnPosition, Layout};
 use pool_seam::{DiskNumber, GROUP, Membership, Regions, RowNumber, SpaceView, UNIT};
 use smallvec::SmallVec;
 
-pub use current::{Current, Seen};
+pub use current::{Current, Snapshot};
 
 use crate::blocks::BlockId;
 

@@ -23,8 +23,8 @@ use crate::log::commit::FlushSet;
 use crate::owner::{Inner, Space};
 use crate::port::Port;
 use crate::table::{InPlace, Table};
-use crate::view::{GroupKey, Member, Route, Seen, group_of, layout, route};
-use crate::waiting::Holding;
+use crate::view::{GroupKey, Member, Route, Snapshot, group_of, layout, route};
+use crate::waiting_groups::BlockingWrite;
 
 /// Runs of one write that are in flight at a time.
 const AT_ONCE: usize = 8;
@@ -60,7 +60,7 @@ pub(crate) enum Blocked {
 
 /// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum WriteKind {
     /// New data.
     New,
     /// New stripes, planned for units that are in no record.
@@ -76,21 +76,21 @@ type WrittenRun = (Arc<Cached>, Range<usize>);
 pub(crate) type Members = SmallVec<[(Member, Arc<Port>); 3]>;
 
 /// The right to write the units of a run.
-pub(crate) struct Right {
+pub(crate) struct WritePermit {
     pub(crate) _lock: RangeLock,
     pub(crate) _permit: OwnedSemaphorePermit,
 }
 
 /// A run whose write has begun: its units are in flight.
-pub(crate) struct Begun {
+pub(crate) struct BegunWrite {
     pub(crate) cached: Arc<Cached>,
-    pub(crate) seen: Seen<SpaceView>,
+    pub(crate) snapshot: Snapshot<SpaceView>,
     pub(crate) birth: u32,
     pub(crate) members: Members,
     /// Whether all complete members are among them.
     pub(crate) is_whole: bool,
     pub(crate) overwrite: Option<Overwrite>,
-    pub(crate) _holding: Option<Holding>,
+    pub(crate) _blocking: Option<BlockingWrite>,
 }
 
 impl Target {
@@ -177,8 +177,8 @@ impl Inner {
         for new in coded {
             let inner = Arc::clone(&self);
             writes.push(Box::pin(async move {
-                let right = inner.right(&new.target()).await?;
-                Ok((inner.write_stripes(&new, right).await?, new.units))
+                let permit = inner.write_permit(&new.target()).await?;
+                Ok((inner.write_stripes(&new, permit).await?, new.units))
             }));
         }
         let mut results = futures_util::stream::iter(writes).buffer_unordered(AT_ONCE);
@@ -194,7 +194,7 @@ impl Inner {
             return Ok(());
         }
         let waits = |(cached, units): &WrittenRun| {
-            self.look(cached, |table| units.clone().any(|unit| table.waits(unit)))
+            self.with_table(cached, |table| units.clone().any(|unit| table.waits(unit)))
         };
         let groups: Vec<Arc<Cached>> = written.iter().map(|(cached, _)| Arc::clone(cached)).collect();
         let mut disk = None;
@@ -205,7 +205,7 @@ impl Inner {
             let mut set = FlushSet { everything: false, disks: disks.collect() };
             set.disks.sort_unstable();
             set.disks.dedup();
-            groups.iter().for_each(|cached| self.waiting.add_urgent(cached));
+            groups.iter().for_each(|cached| self.waiting_groups.add_urgent(cached));
             disk = disk.or(set.disks.first().copied());
             self.flush_groups(Some(&groups), set).await?;
             // The record lacks the value if a slab has begun to move to a disk that is not in the flush set.
@@ -215,7 +215,7 @@ impl Inner {
         }
         // A disk that was reopened since the write may have lost it.
         let is_open = |(cached, units): &WrittenRun| {
-            self.look(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
+            self.with_table(cached, |table| units.clone().any(|unit| table.is_in_doubt(unit)))
         };
         match disk.filter(|_| written.iter().any(is_open)) {
             Some(disk) => Err(LogError::NotFlushed(disk).into()),
@@ -225,8 +225,8 @@ impl Inner {
 
     /// Writes a run; returns the table of its group.
     async fn write_run(self: &Arc<Inner>, target: Target, src: Sg) -> Result<Arc<Cached>, SpaceError> {
-        let right = self.right(&target).await?;
-        self.write_locked(target, right, src).await
+        let permit = self.write_permit(&target).await?;
+        self.write_locked(target, permit, src).await
     }
 
     /// Begins a run if it can begin without waiting for anything but its disks.
@@ -235,12 +235,12 @@ impl Inner {
             return None;
         }
         let lock = self.locks.try_lock(target.key, target.units.clone(), Mode::Exclusive)?;
-        let begun = self.begin(&target, What::New).ok()?;
+        let begun = self.begin(&target, WriteKind::New).ok()?;
         Some(Change {
             inner: Arc::clone(self),
             target,
             begun,
-            right: Some(Right { _lock: lock, _permit: permit }),
+            permit: Some(WritePermit { _lock: lock, _permit: permit }),
         })
     }
 
@@ -257,17 +257,17 @@ impl Inner {
     }
 
     /// Waits until the run may write its units.
-    pub(crate) async fn right(&self, target: &Target) -> Result<Right, SpaceError> {
+    pub(crate) async fn write_permit(&self, target: &Target) -> Result<WritePermit, SpaceError> {
         let permit = self.writes.clone().acquire_owned().await.map_err(|_| LogError::Closed)?;
         let lock = self.locks.lock(target.key, target.units.clone(), Mode::Exclusive).await;
-        Ok(Right { _lock: lock, _permit: permit })
+        Ok(WritePermit { _lock: lock, _permit: permit })
     }
 
     /// Writes a run; waits for loads, records and decisions as needed. Returns the table of its group.
     pub(crate) async fn write_locked(
         self: &Arc<Inner>,
         target: Target,
-        mut right: Right,
+        mut permit: WritePermit,
         src: Sg,
     ) -> Result<Arc<Cached>, SpaceError> {
         // A snapshot keeps the region active while this exists.
@@ -276,10 +276,10 @@ impl Inner {
             // Checked while holding a permit: a shrink of the space waits for all permits.
             self.check_target(&self.view.get().value, &target)?;
             self.lease.hold().wait().await?;
-            let not_yet = match self.begin(&target, What::New) {
+            let not_yet = match self.begin(&target, WriteKind::New) {
                 Ok(begun) => {
                     let (inner, cached) = (Arc::clone(self), Arc::clone(&begun.cached));
-                    let change = Change { inner, target, begun, right: Some(right) };
+                    let change = Change { inner, target, begun, permit: Some(permit) };
                     return change.start(src).await.map(|_| cached);
                 }
                 Err(not_yet) => not_yet,
@@ -287,15 +287,15 @@ impl Inner {
             match not_yet {
                 Blocked::Row => {
                     // Released because the allocation may take long.
-                    drop(right);
+                    drop(permit);
                     self.allocate_for(&target).await?;
-                    right = self.right(&target).await?;
+                    permit = self.write_permit(&target).await?;
                 }
                 Blocked::Table(load) => drop(load.await?),
                 Blocked::Open(cached, unit) => {
                     Box::pin(self.decide(&target.only(unit), &cached)).await?;
                 }
-                Blocked::Issued(record) => self.log().said(record).await?,
+                Blocked::Issued(record) => self.log().wait_declared(record).await?,
                 Blocked::Region(set, region) => {
                     let wanted = self.active.want(set, region);
                     self.log().durable().await?;
@@ -312,34 +312,47 @@ impl Inner {
     }
 
     /// Decides how a run may be written now, and marks it in flight. The caller has the lock of its units.
-    pub(crate) fn begin(self: &Arc<Inner>, target: &Target, what: What) -> Result<Begun, Blocked> {
-        let seen = self.view.get();
-        let route = route(&seen.value, target.key).filter(|route| !route.is_new).ok_or(Blocked::Row)?;
+    pub(crate) fn begin(self: &Arc<Inner>, target: &Target, kind: WriteKind) -> Result<BegunWrite, Blocked> {
+        let snapshot = self.view.get();
+        let route = route(&snapshot.value, target.key).filter(|route| !route.is_new).ok_or(Blocked::Row)?;
         let cached = self.table(target.key, &route)?;
         let members = self.members(target, &route)?;
         let is_whole = members.iter().filter(|(member, _)| member.counts).count() == route.counting();
         let (row, set) = (target.key.row, target.key.set);
         let set = SetKey { row, birth: route.birth, set };
-        let region = Regions::new(seen.value.slab_bytes).of_group(target.key.group);
+        let region = Regions::new(snapshot.value.slab_bytes).of_group(target.key.group);
         let mut overwrite = None;
-        let holds = self.look(&cached, |table| {
-            let how = how(table, target.units.clone(), what).map_err(|(issued, unit)| match issued {
-                Some(record) => Blocked::Issued(record),
-                None => Blocked::Open(Arc::clone(&cached), unit),
-            })?;
-            if how == InPlace::Firm {
+        let blocking = self.with_table(&cached, |table| {
+            let in_place =
+                in_place_state(table, target.units.clone(), kind).map_err(|(issued, unit)| match issued {
+                    Some(record) => Blocked::Issued(record),
+                    None => Blocked::Open(Arc::clone(&cached), unit),
+                })?;
+            if in_place == InPlace::Firm {
                 overwrite = Some(self.active.begin(set, region).ok_or(Blocked::Region(set, region))?);
             }
             // An acknowledged flush must not rely on values that this write blocks until it has ended.
-            let holds = !table.begin_write(target.units.clone());
-            let holding = if holds { self.waiting.hold(&cached).map(Some) } else { Some(None) };
-            holding.ok_or_else(|| {
+            let blocks_value = !table.begin_write(target.units.clone());
+            let blocking = if blocks_value {
+                self.waiting_groups.begin_blocking_write(&cached).map(Some)
+            } else {
+                Some(None)
+            };
+            blocking.ok_or_else(|| {
                 table.end_write(target.units.clone());
                 Blocked::Flush
             })
         });
-        let holding = holds?;
-        Ok(Begun { cached, seen, birth: route.birth, members, is_whole, overwrite, _holding: holding })
+        let blocking = blocking?;
+        Ok(BegunWrite {
+            cached,
+            snapshot,
+            birth: route.birth,
+            members,
+            is_whole,
+            overwrite,
+            _blocking: blocking,
+        })
     }
 
     /// The members of a route that are present, with their ports.
@@ -361,10 +374,14 @@ impl Inner {
 
 /// The strictest way in which these units may be written. Otherwise returns what must happen first: a record must be
 /// declared confirmed, or a unit decided.
-fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Option<u64>, usize)> {
+fn in_place_state(
+    table: &Table,
+    units: Range<usize>,
+    kind: WriteKind,
+) -> Result<InPlace, (Option<u64>, usize)> {
     let mut strictest = InPlace::Empty;
     for unit in units {
-        if what == What::Decision {
+        if kind == WriteKind::Decision {
             continue;
         }
         if table.is_open(unit) {
@@ -372,7 +389,7 @@ fn how(table: &Table, units: Range<usize>, what: What) -> Result<InPlace, (Optio
         }
         match table.in_place(unit) {
             InPlace::Issued(record) => return Err((Some(record), unit)),
-            InPlace::Firm | InPlace::Discarded if what == What::Fresh => return Err((None, unit)),
+            InPlace::Firm | InPlace::Discarded if kind == WriteKind::Fresh => return Err((None, unit)),
             InPlace::Firm | InPlace::Discarded => strictest = InPlace::Firm,
             InPlace::Empty => {}
         }

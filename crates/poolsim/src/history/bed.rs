@@ -32,7 +32,7 @@ pub(super) struct Bed {
     /// Bad disks that were damaged or rolled back.
     pub(super) lying: RefCell<BTreeSet<usize>>,
     /// Rolled-back disks without further damage.
-    pub(super) set_back: RefCell<BTreeSet<usize>>,
+    pub(super) rolled_back: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
     pub(super) numbers: RefCell<BTreeMap<usize, DiskNumber>>,
     /// Images of the pool's disks at some moments, by slot, and whether the disk was damaged at that moment.
@@ -69,7 +69,7 @@ impl Bed {
             pool.create_space(record.clone()).await.expect("a space");
         }
         let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
-        let (removes_bad, set_back) = Default::default();
+        let (removes_bad, rolled_back) = Default::default();
         let began = env.now();
         let bed = Bed {
             seed,
@@ -80,7 +80,7 @@ impl Bed {
             bad,
             pulled,
             lying,
-            set_back,
+            rolled_back,
             numbers,
             images,
             is_busy,

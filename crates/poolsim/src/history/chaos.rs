@@ -57,9 +57,9 @@ fn keep_images(bed: &Bed, random: &mut Random) {
             images.swap_remove(at);
         }
         let slots = bed.numbers.borrow().keys().copied().collect::<Vec<_>>();
-        let (lying, set_back) = (bed.lying.borrow(), bed.set_back.borrow());
+        let (lying, rolled_back) = (bed.lying.borrow(), bed.rolled_back.borrow());
         let image = |slot| {
-            let is_damaged = lying.contains(&slot) && !set_back.contains(&slot);
+            let is_damaged = lying.contains(&slot) && !rolled_back.contains(&slot);
             (slot, (bed.machine.image(SlotId(slot)), is_damaged))
         };
         images.push(slots.into_iter().map(image).collect());
@@ -71,7 +71,7 @@ pub(super) fn pull(bed: &Bed, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is pulled, {cut:?}"));
     bed.spoil(slot);
     bed.pulled.borrow_mut().insert(slot);
-    bed.set_back.borrow_mut().remove(&slot);
+    bed.rolled_back.borrow_mut().remove(&slot);
     bed.machine.pull(SlotId(slot), cut);
 }
 
@@ -134,7 +134,7 @@ fn damage(bed: &Bed, site: &Site, slot: usize, random: &mut Random) {
     bed.note(|| format!("disk {slot} is damaged"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
-    bed.set_back.borrow_mut().remove(&slot);
+    bed.rolled_back.borrow_mut().remove(&slot);
     bed.mirrored(Model::flipped);
     for _ in 0..1 + random.below(12) {
         let (_, slab) = *random.pick(&slabs).expect("there are some");
@@ -176,7 +176,7 @@ pub(super) async fn mend(bed: &Bed, site: &Site) {
     bed.note(|| "mended".into());
     bed.bad.borrow_mut().clear();
     bed.lying.borrow_mut().clear();
-    bed.set_back.borrow_mut().clear();
+    bed.rolled_back.borrow_mut().clear();
 }
 
 pub(super) async fn checkpoint(bed: &Bed, site: &Site, space: usize) {

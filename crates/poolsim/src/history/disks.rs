@@ -94,7 +94,7 @@ impl Bed {
     /// Forgets a disk that is no longer in the pool.
     fn forget(&self, slot: usize) {
         self.numbers.borrow_mut().remove(&slot);
-        for set in [&self.bad, &self.pulled, &self.lying, &self.set_back] {
+        for set in [&self.bad, &self.pulled, &self.lying, &self.rolled_back] {
             set.borrow_mut().remove(&slot);
         }
     }

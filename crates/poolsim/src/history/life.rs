@@ -214,23 +214,23 @@ fn between(bed: &Bed, random: &mut Random) {
         if bed.may_spoil(slot) && !bed.pulled.borrow().contains(&slot) && bed.number(slot).is_some() {
             match random.below(12) {
                 0 => chaos::pull(bed, slot, random),
-                1 | 2 => set_back(bed, slot, random),
-                3..7 if bed.shape.second_leaves => set_back(bed, slot, random),
+                1 | 2 => roll_back(bed, slot, random),
+                3..7 if bed.shape.second_leaves => roll_back(bed, slot, random),
                 _ => {}
             }
         }
     }
 }
 
-fn set_back(bed: &Bed, slot: usize, random: &mut Random) {
+fn roll_back(bed: &Bed, slot: usize, random: &mut Random) {
     let images = bed.images.borrow();
     let Some((image, is_damaged)) = random.pick(&images).and_then(|images| images.get(&slot)) else { return };
     bed.note(|| format!("disk {slot} is set back, to a damaged image: {is_damaged}"));
     bed.spoil(slot);
     bed.lying.borrow_mut().insert(slot);
     match is_damaged {
-        true => bed.set_back.borrow_mut().remove(&slot),
-        false => bed.set_back.borrow_mut().insert(slot),
+        true => bed.rolled_back.borrow_mut().remove(&slot),
+        false => bed.rolled_back.borrow_mut().insert(slot),
     };
     bed.machine.replace(SlotId(slot), &options(slot), image.clone());
     if let Some(delay) = bed.shape.delay {

@@ -31,8 +31,8 @@ pub(super) async fn take_offline(bed: &Bed, site: &Site, random: &mut Random) {
     let all: Vec<usize> = bed.numbers.borrow().keys().copied().collect();
     let (bad, good): (Vec<usize>, Vec<usize>) =
         all.into_iter().partition(|slot| bed.bad.borrow().contains(slot));
-    let is_only_set_back = bad.iter().all(|slot| bed.set_back.borrow().contains(slot) && present(slot));
-    if bad.is_empty() || !is_only_set_back || bed.removes_bad.get() || bed.is_busy.get() {
+    let is_only_rolled_back = bad.iter().all(|slot| bed.rolled_back.borrow().contains(slot) && present(slot));
+    if bad.is_empty() || !is_only_rolled_back || bed.removes_bad.get() || bed.is_busy.get() {
         return;
     }
     let Some(slot) = random.pick(&good).copied().filter(present) else { return };

@@ -284,7 +284,7 @@ fn a_space_grows_without_a_disk() {
 
 /// A rolled-back disk is detected by its mark: all regions that the other disk has become stale on it.
 #[test]
-fn a_disk_that_was_set_back_is_filled_again() {
+fn a_disk_that_was_rolled_back_is_filled_again() {
     virtual_time(async {
         let world = World::new(11, 2);
         let pool = world.create().await;
@@ -318,7 +318,7 @@ fn a_disk_that_was_set_back_is_filled_again() {
 /// before that disk returns. The returning disk does not count as older than the rolled-back one. Without a
 /// checkpoint since the image, one replica of the log must be present (section K of 0004).
 #[test]
-fn a_disk_that_was_set_back_is_no_source_for_one_that_returns() {
+fn a_disk_that_was_rolled_back_is_no_source_for_one_that_returns() {
     const ROWS: std::ops::Range<u64> = 0..6;
     let units = |row: u64| row * 512..row * 512 + 8;
     for (back, away, checkpoint) in (0..18).map(|n| (n % 3, n / 3 % 3, n < 9)) {

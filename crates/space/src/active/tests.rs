@@ -3,7 +3,7 @@ use super::*;
 const SET: SetKey = SetKey { row: RowNumber(1), birth: 2, set: 0 };
 
 fn take(active: &Active) -> Vec<Entry> {
-    active.take(&mut Room::new(16)).0
+    active.take(&mut RecordCapacity::new(16)).0
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn an_overwrite_begins_when_the_entry_of_its_region_is_durable() {
     assert!(active.begin(SET, 8).is_some());
     let other = SetKey { birth: 3, ..SET };
     assert!(active.begin(other, 4).is_none(), "a row that was allocated anew");
-    assert!(active.take(&mut Room::new(0)).0.is_empty());
+    assert!(active.take(&mut RecordCapacity::new(0)).0.is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use smallvec::smallvec;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::log::commit::Room;
+use crate::log::commit::RecordCapacity;
 use crate::table::{TableId, Value};
 
 /// Why a load fails.
@@ -57,7 +57,7 @@ fn change(table: &mut Table) {
 fn confirm(table: &mut Table) {
     static RECORDS: AtomicU64 = AtomicU64::new(1);
     let record = RECORDS.fetch_add(1, Ordering::Relaxed);
-    table.take(record, true, &mut Room::new(1024));
+    table.take(record, true, &mut RecordCapacity::new(1024));
     table.advance(record, record);
 }
 
@@ -241,7 +241,7 @@ async fn a_group_is_loaded_once_whoever_waits() {
         else {
             panic!("its callers are gone, and it is there");
         };
-        assert_eq!((cached.look(|table| table.id().group), loads.load(Ordering::Relaxed)), (7, 1));
+        assert_eq!((cached.with_table(|table| table.id().group), loads.load(Ordering::Relaxed)), (7, 1));
     }
 }
 
@@ -273,7 +273,10 @@ async fn a_whole_table_takes_the_place_of_another() {
     assert!(matches!(any(key(1)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &whole)));
     // The partial table, which is still held, is no longer found.
     write(&cache, &whole);
-    assert_eq!((read.look(|table| table.value(0, 0)), budget.used()), (Value::Unwritten, dirty_bytes()));
+    assert_eq!(
+        (read.with_table(|table| table.value(0, 0)), budget.used()),
+        (Value::Unwritten, dirty_bytes())
+    );
     let (reading, whole) = tokio::join!(any(key(2)).wait(), get(&cache, key(2)));
     assert_eq!((reading.map(|cached| cached.source()), whole.source()), (Ok(Source::Column), Source::All));
     assert!(matches!(any(key(2)), Io::Done(Ok(cached)) if Arc::ptr_eq(&cached, &whole)));
@@ -378,7 +381,9 @@ fn threads_lose_no_change() {
         }
     });
     for cached in cache.dirty() {
-        let Value::Written(sum) = cached.look(|table| table.value(0, 0)) else { panic!("it was written") };
+        let Value::Written(sum) = cached.with_table(|table| table.value(0, 0)) else {
+            panic!("it was written")
+        };
         blocks.lock().insert(cached.key, sum);
     }
     assert_eq!(blocks.lock().values().sum::<u32>(), 2000);

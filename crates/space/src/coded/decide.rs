@@ -11,7 +11,7 @@ use super::{Columns, bits};
 use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
-use crate::flight::{New, Stripes};
+use crate::flight::{NewData, Stripes};
 use crate::heal::{ReadCopy, Reason};
 use crate::owner::Inner;
 use crate::table::{Value, Values};
@@ -117,7 +117,7 @@ impl Inner {
         let unit = target.units.start;
         self.learn_blocks(target.key, at, cached, u32::MAX).await;
         let Some(mut stripe) = self.read_stripe(target, at, code).await? else { return Ok(false) };
-        let candidates = self.look(cached, |table| match reason {
+        let candidates = self.with_table(cached, |table| match reason {
             Reason::Open => table.candidates(unit),
             Reason::Lost => vec![table.values(unit)],
         });
@@ -156,12 +156,12 @@ impl Inner {
             return Ok(false);
         }
         let (parts, values) = self.differences(target, cached, &stripe, chosen);
-        let is_known = self.look(cached, |table| table.is_known(unit) && table.values(unit) == values);
+        let is_known = self.with_table(cached, |table| table.is_known(unit) && table.values(unit) == values);
         if is_known && parts.iter().all(Option::is_none) {
-            self.look(cached, |table| table.resolve(unit));
+            self.with_table(cached, |table| table.resolve(unit));
             return Ok(false);
         }
-        self.write_decision(target, New::Stripes(Stripes { parts, values: Some(vec![values]) })).await
+        self.write_decision(target, NewData::Stripes(Stripes { parts, values: Some(vec![values]) })).await
     }
 
     /// Reads all complete copies of a stripe; `None` if a disk was removed meanwhile.
@@ -219,7 +219,7 @@ impl Inner {
         chosen: Chosen,
     ) -> (Vec<Option<Sg>>, Values) {
         let unit = target.units.start;
-        let may_differ = !self.look(cached, |table| table.is_known(unit));
+        let may_differ = !self.with_table(cached, |table| table.is_known(unit));
         let Chosen { mut values, bytes, .. } = chosen;
         // A parity is written only where a data column is written.
         let mut parts: Vec<Option<Sg>> = vec![None; stripe.code.columns()];

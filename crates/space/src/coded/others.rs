@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arena::IoBuf;
 use pool_seam::UNIT;
 
-use super::{Columns, Made, bits};
+use super::{Columns, RecoveredColumns, bits};
 use crate::cache::Cached;
 use crate::owner::Inner;
 use crate::view::{Member, Route};
@@ -37,13 +37,13 @@ impl Inner {
             code.decodes(all).then(|| (0..code.columns()).rev().fold(all, without))
         })?;
         let columns: Columns = vec![vec![None; target.units.len()]; code.columns()];
-        let (mut made, mut bad) = (Made { columns, rewritten: 0, unread: None }, Vec::new());
-        if !self.read_columns(target, at, cached, wanted, &mut made, &mut bad).await.ok()? {
+        let (mut recovered, mut bad) = (RecoveredColumns { columns, rewritten: 0, unread: None }, Vec::new());
+        if !self.read_columns(target, at, cached, wanted, &mut recovered, &mut bad).await.ok()? {
             return None;
         }
         let one = |unit: usize| {
             let mut stripe: Vec<Option<IoBuf>> =
-                made.columns.iter().map(|column| column[unit].clone()).collect();
+                recovered.columns.iter().map(|column| column[unit].clone()).collect();
             let is_made = code.recover(UNIT as usize, &mut stripe, 1 << content);
             stripe.swap_remove(content).filter(|_| is_made)
         };

@@ -14,12 +14,12 @@ use pool_seam::code::Code;
 use super::implied;
 use crate::SpaceError;
 use crate::cache::Cached;
-use crate::flight::{Change, New, Stripes};
+use crate::flight::{Change, NewData, Stripes};
 use crate::locks::Mode;
 use crate::owner::{Inner, RETRY};
 use crate::table::Table;
 use crate::view::route;
-use crate::write::{Blocked, Target, What};
+use crate::write::{Blocked, Target, WriteKind};
 
 /// The failures in one pass after which a row is skipped: see [`Failed`].
 const FAILURES_MAX: u32 = 8;
@@ -65,7 +65,7 @@ impl Inner {
             // Recorded units first: the other units' record may need room, and the checkpoint that makes room cannot
             // place the stripes that this call has locked.
             self.place_recorded(target, cached).await?;
-            if !self.look(cached, |table| target.units.clone().any(|unit| only_waits(table, unit))) {
+            if !self.with_table(cached, |table| target.units.clone().any(|unit| only_waits(table, unit))) {
                 return Ok(());
             }
             self.log().durable().await?;
@@ -82,7 +82,7 @@ impl Inner {
             let view = self.view.get().value;
             let Some(at) = route(&view, target.key) else { return Ok(()) };
             let Some(code) = at.code else { return Ok(()) };
-            let found = self.look(cached, |table| first_unplaced(code, table, target.units.clone()));
+            let found = self.with_table(cached, |table| first_unplaced(code, table, target.units.clone()));
             let Some((units, columns, payload)) = found else { return Ok(()) };
             let mut parts: Vec<Option<Sg>> = vec![None; at.contents()];
             for stripe in payload {
@@ -99,10 +99,10 @@ impl Inner {
     /// Tries once to write stripes in place.
     async fn try_place(self: &Arc<Inner>, target: Target, stripes: Stripes) -> Result<(), SpaceError> {
         self.lease.hold().wait().await?;
-        match self.begin(&target, What::Decision) {
+        match self.begin(&target, WriteKind::Decision) {
             Ok(begun) => {
-                let change = Change { inner: Arc::clone(self), target, begun, right: None };
-                change.begin(New::Stripes(stripes)).await?;
+                let change = Change { inner: Arc::clone(self), target, begun, permit: None };
+                change.begin(NewData::Stripes(stripes)).await?;
             }
             Err(Blocked::Table(load)) => drop(load.await?),
             Err(Blocked::Disk(member)) => drop(self.port(&member).await?),
@@ -121,7 +121,7 @@ impl Inner {
         let mut full = std::pin::pin!(self.log().full());
         let mut failed = Failed::default();
         for cached in self.cache.dirty() {
-            for unit in self.look(&cached, |table| table.unplaced()).iter() {
+            for unit in self.with_table(&cached, |table| table.unplaced()).iter() {
                 if failed.is_given_up(cached.key().row) {
                     break;
                 }
@@ -145,7 +145,7 @@ impl Inner {
             let placed = self.placed.load(Ordering::SeqCst);
             for cached in self.cache.dirty() {
                 let key = cached.key();
-                for unit in self.look(&cached, |table| table.unplaced()).iter() {
+                for unit in self.with_table(&cached, |table| table.unplaced()).iter() {
                     if failed.is_given_up(key.row) {
                         break;
                     }
@@ -194,6 +194,6 @@ impl Inner {
             columns.sum::<u32>() as usize
         };
         let dirty = self.cache.dirty();
-        self.unplaced.count(dirty.iter().map(|cached| self.look(cached, units)).sum());
+        self.unplaced.count(dirty.iter().map(|cached| self.with_table(cached, units)).sum());
     }
 }

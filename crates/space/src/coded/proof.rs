@@ -26,7 +26,7 @@ impl Inner {
     ) -> Result<bool, SpaceError> {
         let code = at.code.expect("a coded row");
         let value = |content: usize, unit: usize| {
-            self.look(cached, |table| table.value(content, target.units.start + unit))
+            self.with_table(cached, |table| table.value(content, target.units.start + unit))
         };
         let lacks = |columns: &Columns, content: usize, unit: usize| {
             columns[content][unit].is_none() && value(content, unit) == Value::Unknown { written: true }
@@ -47,7 +47,8 @@ impl Inner {
             for unit in lacking {
                 let stripe: Vec<_> = columns.iter().map(|column| column[unit].clone()).collect();
                 let is_right = |other: usize, bytes: &IoBuf| {
-                    let sum = self.look(cached, |table| table.certain_sum(other, target.units.start + unit));
+                    let sum =
+                        self.with_table(cached, |table| table.certain_sum(other, target.units.start + unit));
                     sum.is_some() && self.is_of_value(target, at.birth, cached, other, unit, bytes)
                 };
                 columns[content][unit] = candidates[unit]

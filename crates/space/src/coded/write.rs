@@ -15,13 +15,13 @@ use crate::SpaceError;
 use crate::blocks::ContentId;
 use crate::cache::Cached;
 use crate::error::Disks;
-use crate::flight::{Change, Ended, New, Stripes};
+use crate::flight::{Change, ChangeOutcome, NewData, Stripes};
 use crate::log::commit::FlushSet;
 use crate::log::unit_of;
 use crate::owner::Inner;
 use crate::table::{InPlace, Table, Value, Values};
 use crate::view::{GroupKey, Member, Route, route};
-use crate::write::{Blocked, Right, Target, What};
+use crate::write::{Blocked, Target, WriteKind, WritePermit};
 
 /// New bytes of some columns of stripes, all for the same units; a column without bytes is discarded.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ impl Inner {
     pub(crate) async fn write_stripes(
         self: &Arc<Inner>,
         new: &NewColumns,
-        mut right: Right,
+        mut permit: WritePermit,
     ) -> Result<Arc<Cached>, SpaceError> {
         let target = new.target();
         loop {
@@ -103,9 +103,9 @@ impl Inner {
             self.check_target(&self.view.get().value, &target)?;
             let view = self.view.get().value;
             let Some(at) = route(&view, new.key).filter(|at| !at.is_new) else {
-                drop(right);
+                drop(permit);
                 self.allocate_for(&target).await?;
-                right = self.right(&target).await?;
+                permit = self.write_permit(&target).await?;
                 continue;
             };
             let code = at.code.expect("a coded row");
@@ -118,14 +118,15 @@ impl Inner {
             if self.settle(&target, &cached).await? {
                 continue;
             }
-            let is_fresh = self
-                .look(&cached, |table| new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty));
+            let is_fresh = self.with_table(&cached, |table| {
+                new.units.clone().all(|unit| table.in_place(unit) == InPlace::Empty)
+            });
             // Columns of a stripe that is in no record are in place but not durable. The record of a redo is written
             // without a flush, and would declare them durable.
             let is_unflushed =
                 |table: &Table, unit| table.in_place(unit) == InPlace::Empty && table.waits(unit);
             if !is_fresh
-                && self.look(&cached, |table| new.units.clone().any(|unit| is_unflushed(table, unit)))
+                && self.with_table(&cached, |table| new.units.clone().any(|unit| is_unflushed(table, unit)))
             {
                 self.log().flush(FlushSet::everything()).await?;
                 continue;
@@ -147,7 +148,7 @@ impl Inner {
     /// again.
     async fn settle(self: &Arc<Inner>, target: &Target, cached: &Arc<Cached>) -> Result<bool, SpaceError> {
         let units = || target.units.clone();
-        if self.look(cached, |table| table.has_open(units())) {
+        if self.with_table(cached, |table| table.has_open(units())) {
             Box::pin(self.decide(target, cached)).await?;
             return Ok(true);
         }
@@ -157,8 +158,8 @@ impl Inner {
                 _ => None,
             })
         };
-        if let Some(record) = self.look(cached, issued) {
-            self.log().said(record).await?;
+        if let Some(record) = self.with_table(cached, issued) {
+            self.log().wait_declared(record).await?;
             return Ok(true);
         }
         Ok(false)
@@ -175,7 +176,7 @@ impl Inner {
     ) -> Result<Option<Planned>, SpaceError> {
         let (count, changed, all_data) = (new.units.len(), new.changed(), (1_u32 << code.data()) - 1);
         let lacks_some = |parity: &usize| {
-            let is_zeros = |unit| self.look(cached, |table| table.value(*parity, unit).is_zeros());
+            let is_zeros = |unit| self.with_table(cached, |table| table.value(*parity, unit).is_zeros());
             new.units.clone().any(is_zeros)
         };
         // When a stripe is written for the first time, parities of local groups without a new column are written too:
@@ -185,7 +186,9 @@ impl Inner {
         // Chooses the method that reads fewer columns.
         let (whole, difference) = (others, changed | parities);
         let is_written = |content: usize| {
-            self.look(cached, |table| new.units.clone().any(|unit| !table.value(content, unit).is_zeros()))
+            self.with_table(cached, |table| {
+                new.units.clone().any(|unit| !table.value(content, unit).is_zeros())
+            })
         };
         let reads = |of: u32| (0..code.columns()).filter(|c| of & 1 << c != 0 && is_written(*c)).count();
         let first = if reads(whole) <= reads(difference) { whole } else { difference };
@@ -213,7 +216,7 @@ impl Inner {
         let mut all_values = Vec::with_capacity(count);
         let zeros = IoBuf::from(Pages::zeros(UNIT as usize));
         for unit in 0..count {
-            let before = self.look(cached, |table| table.values(new.units.start + unit));
+            let before = self.with_table(cached, |table| table.values(new.units.start + unit));
             let mut values = before.clone();
             let of =
                 |content: usize| ContentId { space: self.space(), birth: at.birth, content: content as u8 };
@@ -291,7 +294,7 @@ impl Inner {
 
     async fn write_fresh(self: &Arc<Inner>, target: &Target, planned: Planned) -> Result<bool, SpaceError> {
         // The plan waited for reads: a record may have the former values by now.
-        let begun = match self.begin(target, What::Fresh) {
+        let begun = match self.begin(target, WriteKind::Fresh) {
             Ok(begun) => begun,
             Err(Blocked::Disk(member)) => return self.port(&member).await.map(|_| false),
             Err(Blocked::Unavailable(error)) => return Err(error),
@@ -302,9 +305,9 @@ impl Inner {
             Err(_) => return Ok(false),
         };
         let parts = planned.parts.into_iter().map(|units| units.map(Sg::from_iter)).collect();
-        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, right: None };
-        let new = New::Stripes(Stripes { parts, values: Some(planned.values) });
-        Ok(change.begin(new).await? == Ended::Written)
+        let change = Change { inner: Arc::clone(self), target: target.clone(), begun, permit: None };
+        let new = NewData::Stripes(Stripes { parts, values: Some(planned.values) });
+        Ok(change.begin(new).await? == ChangeOutcome::Written)
     }
 
     async fn write_redo(
@@ -322,12 +325,12 @@ impl Inner {
         for (piece, first) in units.chunks(at_once).zip((0..).step_by(at_once)) {
             let unplaced = self.unplaced.acquire(target.key.row, piece.len() * columns).await?;
             let _placing = self.placing.read().await;
-            self.look(cached, |table| {
+            self.with_table(cached, |table| {
                 for (at, unit) in (first..).zip(piece) {
                     redo(code, table, *unit, at, &parts, values[at].clone());
                 }
             });
-            self.waiting.add_urgent(cached);
+            self.waiting_groups.add_urgent(cached);
             self.log().durable().await?;
             let target = Target { units: piece[0]..piece[0] + piece.len(), ..target.clone() };
             if let Err(error) = self.place(&target, cached).await {

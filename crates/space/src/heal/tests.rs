@@ -57,6 +57,6 @@ fn a_write_in_flight_may_have_left_anything() {
     let strange = [content(0, Some(9)), content(1, Some(8)), content(2, Some(8))];
     assert_eq!(chosen(&[NEW, OLD], &strange, true), Some(Ok(8)), "most copies have it");
     assert_eq!(chosen(&[NEW, OLD], &strange, false), None);
-    let set_back = [content(0, Some(7)), content(1, Some(1))];
-    assert_eq!(chosen(&[NEW, OLD], &set_back, true), Some(Ok(1)), "the other copy is behind");
+    let rolled_back = [content(0, Some(7)), content(1, Some(1))];
+    assert_eq!(chosen(&[NEW, OLD], &rolled_back, true), Some(Ok(1)), "the other copy is behind");
 }

@@ -60,13 +60,13 @@ impl Drop for Claim {
 }
 
 /// The outcome of filling a piece.
-enum Filled {
+enum FillOutcome {
     /// The region is filled, through this port.
-    Yes(Arc<Port>),
+    Filled(Arc<Port>),
     /// The copy does not exist any more, or is complete.
-    Gone,
+    NotNeeded,
     /// Its units cannot be read now.
-    No,
+    Unreadable,
 }
 
 impl Job {
@@ -87,7 +87,7 @@ impl Job {
         let turn = self.turn().await?;
         if turn == 0 {
             let all = self.inner.missing(usize::MAX, is_wanted);
-            self.leave(all.iter().map(|piece| (piece.row, piece.index)));
+            self.note_unfinished(all.iter().map(|piece| (piece.row, piece.index)));
             return Ok(false);
         }
         let claim = self.inner.claim(turn, is_wanted);
@@ -100,12 +100,12 @@ impl Job {
         let mut done = Vec::new();
         for (piece, filled) in claim.pieces.iter().copied().zip(filled) {
             match filled? {
-                Filled::Yes(port) => {
+                FillOutcome::Filled(port) => {
                     self.done.bytes += self.inner.region_bytes();
                     done.push((piece, port));
                 }
-                Filled::Gone => {}
-                Filled::No => self.leave([(piece.row, piece.index)]),
+                FillOutcome::NotNeeded => {}
+                FillOutcome::Unreadable => self.note_unfinished([(piece.row, piece.index)]),
             }
         }
         self.inner.record_filled(done).await?;
@@ -148,28 +148,30 @@ impl Inner {
         at.members.iter().find(is_it).filter(|member| !member.counts).copied()
     }
 
-    async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<Filled, SpaceError> {
+    async fn fill_region(self: &Arc<Inner>, piece: &Piece) -> Result<FillOutcome, SpaceError> {
         let groups = Regions::new(self.view.get().value.slab_bytes).groups(piece.region);
         // Only writes through this handle are made durable by its flush.
-        let Some(port) = self.ports.reopen(piece.disk, piece.of).await else { return Ok(Filled::Gone) };
+        let Some(port) = self.ports.reopen(piece.disk, piece.of).await else {
+            return Ok(FillOutcome::NotNeeded);
+        };
         self.unfilled.lock().remove(&piece.note());
         for group in groups {
             let key = GroupKey { row: piece.row, set: piece.set, group };
             for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
                 match self.fill_units(piece, &port, key, first..first + CHUNK).await {
                     Ok(true) => {}
-                    Ok(false) => return Ok(Filled::Gone),
+                    Ok(false) => return Ok(FillOutcome::NotNeeded),
                     Err(SpaceError::Seam(error)) => return Err(error.into()),
                     Err(error @ SpaceError::Log(_)) => return Err(error),
                     Err(error) => {
                         tracing::warn!(space = self.space().0, row = piece.row.0, disk = piece.disk.0, %error,
                             "part of a slab could not be copied to a disk");
-                        return Ok(Filled::No);
+                        return Ok(FillOutcome::Unreadable);
                     }
                 }
             }
         }
-        Ok(Filled::Yes(port))
+        Ok(FillOutcome::Filled(port))
     }
 
     /// Writes some units of a group to a copy; `false` if the copy was removed or is complete.
@@ -188,7 +190,7 @@ impl Inner {
         let mut is_restored = false;
         let wanted = loop {
             let Some(cached) = self.loaded(key).await? else { return Ok(false) };
-            if self.look(&cached, |table| table.has_open(units.clone())) {
+            if self.with_table(&cached, |table| table.has_open(units.clone())) {
                 self.decide(&target, &cached).await?;
                 continue;
             }
@@ -198,7 +200,7 @@ impl Inner {
                 is_restored = true;
                 continue;
             }
-            let wanted: Units = self.look(&cached, |table| {
+            let wanted: Units = self.with_table(&cached, |table| {
                 let has = |unit: &usize| match table.value(content, *unit) {
                     Value::Written(_) | Value::Unknown { written: true } => true,
                     // The row's code determines it, not the copy's bytes.
@@ -208,7 +210,9 @@ impl Inner {
                 units.clone().filter(has).collect()
             });
             if wanted.is_empty() {
-                self.look(&cached, |table| units.clone().for_each(|unit| table.learn(content, unit, None)));
+                self.with_table(&cached, |table| {
+                    units.clone().for_each(|unit| table.learn(content, unit, None))
+                });
                 break wanted;
             }
             let view = self.view.get().value;
@@ -243,7 +247,7 @@ impl Inner {
             let offset = member.data + run.start as u64 * UNIT;
             let src = sg_slice(&good, (run.start - units.start) * UNIT as usize, run.len() * UNIT as usize);
             if let Err(error) = port.write(offset, src, false).await {
-                self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
+                self.remove_from_service(piece.disk, piece.of, Absence::WriteFailed, error).await?;
                 return Ok(false);
             }
         }
@@ -261,7 +265,7 @@ impl Inner {
         bytes: impl Fn(usize) -> Option<&'a [u8]>,
     ) {
         let of = ContentId { space: self.space(), birth, content: content as u8 };
-        self.look(cached, |table| {
+        self.with_table(cached, |table| {
             for (at, unit) in target.units.clone().enumerate() {
                 let sum = match table.value(content, unit) {
                     Value::Unknown { written: true } => {

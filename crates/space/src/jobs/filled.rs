@@ -81,7 +81,7 @@ impl Inner {
     /// Writes the disk's mark after a fill. Returns `false` if the disk was removed.
     async fn mark_filled(&self, port: &Arc<Port>) -> Result<bool, SpaceError> {
         let Err(error) = self.mark_again(port).await else { return Ok(true) };
-        self.leave_out(port.number(), port.membership(), Absence::WriteFailed, error).await?;
+        self.remove_from_service(port.number(), port.membership(), Absence::WriteFailed, error).await?;
         Ok(false)
     }
 
@@ -146,7 +146,7 @@ impl Inner {
         let dirty = self.cache.dirty();
         let mut filled =
             dirty.iter().filter(|cached| pieces.iter().any(|(piece, _)| is_of(piece, cached.key())));
-        filled.any(|cached| self.look(cached, |table| table.has_discards()))
+        filled.any(|cached| self.with_table(cached, |table| table.has_discards()))
     }
 
     /// Writes the blocks of a region to the filled copy; `false` if the copy was removed.
@@ -160,7 +160,7 @@ impl Inner {
             let Some(at) = route(&view, key) else { return Ok(false) };
             let slab = usize::from(member.slab - at.members[0].slab);
             self.unmarked.lock().insert(key);
-            let block = self.look(&cached, |table| {
+            let block = self.with_table(&cached, |table| {
                 let is_known = table.unknown_contents() & 1 << piece.content == 0;
                 table.fit(at.slabs());
                 is_known.then(|| table.begin_copy(slab));
@@ -172,7 +172,7 @@ impl Inner {
             let written =
                 port.write(member.block, Sg::from_iter([IoBuf::from(block.encode(&id))]), false).await;
             if let Err(error) = written {
-                self.leave_out(piece.disk, piece.of, Absence::WriteFailed, error).await?;
+                self.remove_from_service(piece.disk, piece.of, Absence::WriteFailed, error).await?;
                 return Ok(false);
             }
         }

@@ -21,13 +21,13 @@ impl Job {
         self.done.total = moves.len() as u64 * self.inner.view.get().value.slab_bytes;
         for (row, index, to) in moves {
             if !self.move_slab(row, index, to).await? {
-                self.leave([(row, index)]);
+                self.note_unfinished([(row, index)]);
             }
         }
         Ok(())
     }
 
-    /// Moves a slab. Returns `false` if it could not be moved, and `left` does not have the reason yet.
+    /// Moves a slab. Returns `false` if it could not be moved, and `not_moved` does not have the reason yet.
     async fn move_slab(
         &mut self,
         row: RowNumber,
@@ -53,7 +53,7 @@ impl Job {
     }
 
     /// Begins a move, or finds that it has begun, and returns the birth of the row. If there is nothing to do,
-    /// returns whether the slab needs no entry in `left`, or has one.
+    /// returns whether the slab needs no entry in `not_moved`, or has one.
     async fn begin_move(
         &mut self,
         row: RowNumber,

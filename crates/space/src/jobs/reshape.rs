@@ -20,7 +20,7 @@ impl Job {
         let mut rows: Vec<RowNumber> = former.map(|(row, _)| *row).collect();
         while let Some(row) = rows.pop() {
             if self.turn().await? == 0 {
-                self.leave(rows.into_iter().chain([row]).map(|row| (row, 0)));
+                self.note_unfinished(rows.into_iter().chain([row]).map(|row| (row, 0)));
                 return Ok(());
             }
             match self.inner.reshape_row(row).await? {
@@ -95,7 +95,7 @@ impl Inner {
     fn is_open(&self, row: RowNumber) -> bool {
         let dirty = self.cache.dirty();
         let mut dirty = dirty.iter().filter(|cached| cached.key().row == row);
-        dirty.any(|cached| self.look(cached, |table| table.is_unresolved()))
+        dirty.any(|cached| self.with_table(cached, |table| table.is_unresolved()))
             || self.active.unresolved().iter().any(|(set, _)| set.row == row)
             || self.overlay.groups().iter().any(|key| key.row == row)
     }

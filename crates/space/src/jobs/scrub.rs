@@ -66,7 +66,7 @@ impl Job {
             if turn == 0 {
                 let counts = if row == Some(next) { whole } else { self.counts() };
                 self.record_scrub(next, counts, &mut recorded).await?;
-                self.leave(left.iter().map(|key| (key.row, 0)));
+                self.note_unfinished(left.iter().map(|key| (key.row, 0)));
                 return Ok(());
             }
             let (now, rest) = left.split_at(turn.min(left.len()));
@@ -82,7 +82,7 @@ impl Job {
                     }
                     // The row's newest data is on absent disks.
                     Err(SpaceError::Unavailable { .. } | SpaceError::Disk { .. }) => {
-                        self.leave([(key.row, 0)]);
+                        self.note_unfinished([(key.row, 0)]);
                     }
                     Err(error) => return Err(error),
                 }
@@ -150,7 +150,7 @@ impl Inner {
             let target = Target { key, column: key.set, units: first..first + CHUNK };
             let _lock = self.locks.lock(key, target.units.clone(), Mode::Exclusive).await;
             let Some(cached) = self.loaded(key).await? else { return Ok((counts, true)) };
-            while self.look(&cached, |table| table.has_open(target.units.clone())) {
+            while self.with_table(&cached, |table| table.has_open(target.units.clone())) {
                 self.decide(&target, &cached).await?;
             }
             counts.healed += self.restore(&target, &cached).await?;
@@ -179,7 +179,7 @@ impl Inner {
             return Ok(true);
         };
         self.learn_blocks(key, &at, cached, u32::MAX).await;
-        if self.look(cached, |table| table.unknown_contents()) == 0 {
+        if self.with_table(cached, |table| table.unknown_contents()) == 0 {
             return Ok(true);
         }
         for first in (0..GROUP_UNITS as usize).step_by(CHUNK) {
@@ -187,7 +187,7 @@ impl Inner {
             let Some(_lock) = self.locks.try_lock(key, target.units.clone(), Mode::Exclusive) else {
                 return Ok(false);
             };
-            if self.look(cached, |table| table.has_open(target.units.clone())) {
+            if self.with_table(cached, |table| table.has_open(target.units.clone())) {
                 return Ok(false);
             }
             self.scrub_stripes(&target, &at, cached).await?;
@@ -201,7 +201,7 @@ impl Inner {
         at: &Route,
         cached: &Arc<Cached>,
     ) -> Result<Counts, SpaceError> {
-        let value = |unit: usize| self.look(cached, |table| table.value(0, unit));
+        let value = |unit: usize| self.with_table(cached, |table| table.value(0, unit));
         let mut counts = Counts::default();
         if target.units.clone().all(|unit| value(unit).is_zeros()) {
             return Ok(counts);
@@ -265,8 +265,9 @@ impl Inner {
         at: &Route,
         cached: &Arc<Cached>,
     ) -> Result<Counts, SpaceError> {
-        let is_written =
-            |content: usize, unit: usize| self.look(cached, |table| !table.value(content, unit).is_zeros());
+        let is_written = |content: usize, unit: usize| {
+            self.with_table(cached, |table| !table.value(content, unit).is_zeros())
+        };
         let all = (1_u32 << at.contents()) - 1;
         let Some(made) = self.columns(target, at, cached, all).await? else { return Ok(Counts::default()) };
         let mut counts = Counts { healed: made.rewritten, lost: 0 };
@@ -292,14 +293,15 @@ impl Inner {
             let Some(at) = route(&self.view.get().value, key) else { return Ok(Some(0)) };
             let mut read = Vec::new();
             for member in at.members.iter().filter(|member| member.counts) {
-                is_dirty |= self.look(&cached, |table| table.is_dirty());
+                is_dirty |= self.with_table(&cached, |table| table.is_dirty());
                 if !is_dirty {
                     read.push((member, self.read_block(key, member).await));
                 }
             }
             for (member, block) in read {
-                let right = self
-                    .look(&cached, |table| (!table.is_dirty()).then(|| table.block(member.content.into())));
+                let right = self.with_table(&cached, |table| {
+                    (!table.is_dirty()).then(|| table.block(member.content.into()))
+                });
                 let is_right = match (block, right.flatten()) {
                     (ReadBlock::Bad, _) => false,
                     (ReadBlock::Good(block), Some(right)) => block.says_the_same(&right),

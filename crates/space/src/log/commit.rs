@@ -22,9 +22,9 @@ use env::Moment;
 use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 
+pub use super::capacity::{RecordCapacity, Size};
 use super::record::RecordId;
 use super::ring::{Point, Ring};
-pub use super::room::{Room, Size};
 
 /// The most unconfirmed records.
 pub const UNCONFIRMED_MAX: usize = 4;
@@ -64,7 +64,7 @@ pub struct Record {
 #[derive(Debug)]
 pub enum Next {
     /// The caller takes entries for a record of this sequence, with this flush, and then calls [`Core::begun`].
-    Take(u64, FlushSet, Room),
+    Take(u64, FlushSet, RecordCapacity),
     /// The caller waits for another event, or until this time.
     Wait(Option<Moment>),
     /// The caller waits until the tail has moved.
@@ -95,8 +95,8 @@ pub struct Core<W> {
     /// No record above this one is declared confirmed before all `doubt` entries are taken (invariant 4).
     doubted: Option<u64>,
     /// The last confirmation in a durable record; in `to_say`, the last record with entries.
-    said: u64,
-    to_say: u64,
+    declared: u64,
+    to_declare: u64,
     gather: Gather,
     last_commit: Moment,
     is_finishing: bool,
@@ -146,8 +146,8 @@ impl<W> Core<W> {
             unconfirmed: VecDeque::new(),
             confirmed,
             doubted: None,
-            said: confirmed,
-            to_say: confirmed,
+            declared: confirmed,
+            to_declare: confirmed,
             gather: Gather { callers: 0, until: now },
             last_commit: now,
             is_finishing: false,
@@ -194,7 +194,7 @@ impl<W> Core<W> {
         set.disks.dedup();
         self.taking = Callers { early: std::mem::take(&mut self.early), late };
         self.taking_flush = set.clone();
-        Next::Take(self.end.sequence, set, Room::new(room))
+        Next::Take(self.end.sequence, set, RecordCapacity::new(room))
     }
 
     /// Entries of this size were taken; `has_rest` if others were left. Returns the record, unless not even one entry
@@ -229,7 +229,7 @@ impl<W> Core<W> {
         let record = self.unconfirmed.back_mut().expect("a record that is written is not confirmed");
         record.is_durable = true;
         answers.extend(record.callers.early.drain(..).map(|caller| (caller, Ok(()))));
-        self.said = record.id.confirmed;
+        self.declared = record.id.confirmed;
         self.confirm(now, answers);
     }
 
@@ -270,7 +270,7 @@ impl<W> Core<W> {
     /// Whether no caller waits, no record is being written, and no confirmation has to be stored.
     pub fn is_idle(&self) -> bool {
         let nothing_waits = self.early.is_empty() && self.late.is_empty() && !self.has_rest;
-        nothing_waits && self.doubted.is_none() && self.is_confirmed() && self.to_say <= self.said
+        nothing_waits && self.doubted.is_none() && self.is_confirmed() && self.to_declare <= self.declared
     }
 
     /// The position and sequence after the newest record.
@@ -280,7 +280,7 @@ impl<W> Core<W> {
 
     /// The newest confirmed record, and the newest whose confirmation is stored in a durable record.
     pub fn progress(&self) -> (u64, u64) {
-        (self.confirmed, self.said)
+        (self.confirmed, self.declared)
     }
 
     /// Used blocks of the ring, and all of its blocks.
@@ -319,7 +319,7 @@ impl<W> Core<W> {
     /// When an empty record is due.
     fn quiet_from(&self) -> Option<Moment> {
         let quiet = if self.is_finishing { Duration::ZERO } else { QUIET };
-        let is_due = self.unconfirmed.is_empty() && self.to_say > self.said;
+        let is_due = self.unconfirmed.is_empty() && self.to_declare > self.declared;
         is_due.then(|| self.last_commit.after(quiet))
     }
 
@@ -345,7 +345,7 @@ impl<W> Core<W> {
             let sequence = record.id.sequence;
             self.confirmed = sequence;
             if record.has_entries {
-                self.to_say = sequence;
+                self.to_declare = sequence;
             }
             self.last_commit = now;
             let late = record.callers.late;

@@ -27,12 +27,12 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
-use super::commit::{Core, FlushSet, Room};
+use super::commit::{Core, FlushSet, RecordCapacity};
 use super::ring::Ring;
 use super::snapshot::{Annex, Content, Parts, TooLarge};
 pub use open::{OpenError, Opened, Required};
-pub use replica::{Coordination, Deposed, Replica, Verdict};
-use replica::{Live, ReplicaState};
+pub use replica::{Coordination, Deposed, FailureDecision, Replica};
+use replica::{ReplicaState, RunningReplica};
 
 /// The environment of a log: its process and its space.
 #[derive(Clone)]
@@ -47,15 +47,15 @@ pub struct LogSettings {
     /// The timeout of a write or read of a replica.
     pub hang: Duration,
     pub coordination: Arc<dyn Coordination>,
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn EntrySource>,
 }
 
 /// The interface of the space for its log: section D, "Pull".
-pub trait Source: Send + Sync {
+pub trait EntrySource: Send + Sync {
     /// Takes entries for record `sequence`, as many as fit: those that need no flush, and those of units all of whose
     /// disks `set` flushes. The space records that the record has them. The call does not wait, and the log holds no
     /// lock meanwhile.
-    fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken;
+    fn take(&self, sequence: u64, set: &FlushSet, capacity: &mut RecordCapacity) -> Taken;
 
     /// Makes the data of a record durable: flushes the disks of the set that have completed, unflushed writes. The call
     /// reports disks that fail, and they are removed when it returns. It returns the failed disks that cannot be
@@ -79,7 +79,7 @@ pub struct Progress {
     /// All records up to this sequence are durable, and so is their data.
     pub confirmed: u64,
     /// All records up to this one are declared confirmed in a durable record.
-    pub said: u64,
+    pub declared: u64,
     /// Half of the ring is used, or a joining replica waits for a checkpoint.
     pub is_checkpoint_due: bool,
     /// Waiting callers need a checkpoint: it makes room for their entries, or the replicas complete.
@@ -144,7 +144,7 @@ struct Shared {
 struct State {
     core: Core<Answer<()>>,
     annex: Annex,
-    replicas: Vec<Arc<Live>>,
+    replicas: Vec<Arc<RunningReplica>>,
     joins: Vec<Join>,
     checkpoint: Option<Checkpoint>,
     closing: Option<Closing>,
@@ -153,7 +153,7 @@ struct State {
 
 /// A replica that joins when it is formatted.
 struct Join {
-    live: Arc<Live>,
+    live: Arc<RunningReplica>,
     is_formatted: bool,
     done: Answer<()>,
 }
@@ -194,8 +194,8 @@ impl SpaceLog {
 
     /// Waits until all records up to this sequence are declared confirmed in a durable record: begins one when they are
     /// confirmed.
-    pub async fn said(&self, sequence: u64) -> Result<(), LogError> {
-        while self.until(|progress| progress.confirmed >= sequence).await?.said < sequence {
+    pub async fn wait_declared(&self, sequence: u64) -> Result<(), LogError> {
+        while self.until(|progress| progress.confirmed >= sequence).await?.declared < sequence {
             self.durable().await?;
         }
         Ok(())
@@ -245,7 +245,7 @@ impl SpaceLog {
     pub fn join(&self, replica: Replica) -> Wait<()> {
         let (done, wait) = call();
         let shared = Arc::clone(&self.shared);
-        let live = Arc::new(Live::new(&shared.settings, &replica, 0, 0, false));
+        let live = Arc::new(RunningReplica::new(&shared.settings, &replica, 0, 0, false));
         let mut state = self.shared.state.lock();
         if let Some(error) = state.ended {
             _ = done.send(Err(error));
@@ -268,19 +268,19 @@ impl SpaceLog {
     }
 
     /// The coordinator is removing a replica's disk: no I/O to it begins any more, and records that need it wait until
-    /// the removal is durable ([`left`](SpaceLog::left)) or was refused ([`stays`](SpaceLog::stays)).
-    pub fn leaving(&self, allocation: u32) {
-        self.stand(allocation, ReplicaState::Leaving);
+    /// the removal is durable ([`SpaceLog::replica_removed`]) or was refused ([`SpaceLog::replica_stays`]).
+    pub fn replica_leaving(&self, allocation: u32) {
+        self.set_replica_state(allocation, ReplicaState::Leaving);
     }
 
     /// The removal is durable: calls no longer wait for the disk.
-    pub fn left(&self, allocation: u32) {
-        self.stand(allocation, ReplicaState::Left);
+    pub fn replica_removed(&self, allocation: u32) {
+        self.set_replica_state(allocation, ReplicaState::Removed);
     }
 
     /// The disk is not removed.
-    pub fn stays(&self, allocation: u32) {
-        self.stand(allocation, ReplicaState::In);
+    pub fn replica_stays(&self, allocation: u32) {
+        self.set_replica_state(allocation, ReplicaState::Active);
     }
 
     /// Waits until no write is in flight to a replica whose disk is being removed.
@@ -348,14 +348,14 @@ impl SpaceLog {
     }
 
     /// A removed replica never returns: its disk joins as a new one.
-    fn stand(&self, allocation: u32, standing: ReplicaState) {
+    fn set_replica_state(&self, allocation: u32, new_state: ReplicaState) {
         let state = self.shared.state.lock();
         let joining = state.joins.iter().map(|join| &join.live);
         for live in state.replicas.iter().chain(joining).filter(|live| live.id.allocation == allocation) {
-            live.standing.send_if_modified(|now| {
-                let changes = *now != ReplicaState::Left && *now != standing;
+            live.state.send_if_modified(|now| {
+                let changes = *now != ReplicaState::Removed && *now != new_state;
                 if changes {
-                    *now = standing;
+                    *now = new_state;
                 }
                 changes
             });
@@ -405,6 +405,6 @@ impl State {
 
     fn is_checkpoint_due(&self) -> bool {
         let (used, blocks) = self.core.used();
-        used > blocks / 2 || self.replicas.iter().any(|live| !live.counts() && !live.has_left())
+        used > blocks / 2 || self.replicas.iter().any(|live| !live.counts() && !live.is_removed())
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arena::Sg;
 
 use super::BLOCK;
-use super::commit::{Room, Size};
+use super::commit::{RecordCapacity, Size};
 use super::entry::{ANNEX_BYTES_MAX, Change, Entry};
 use super::record::HEAD_BYTES;
 use super::ring::Ring;
@@ -115,14 +115,14 @@ impl Annex {
     }
 
     /// Takes waiting changes, as many as fit; returns whether others still wait.
-    pub fn take(&mut self, room: &mut Room) -> (Vec<Entry>, bool) {
+    pub fn take(&mut self, capacity: &mut RecordCapacity) -> (Vec<Entry>, bool) {
         let mut taken = Vec::new();
         while let Some(key) = self.waiting.first() {
             let entry = match self.records.get(key) {
                 Some(value) => put(*key, value),
                 None => Change::AnnexRemove { key: *key }.into(),
             };
-            if !room.add(Size { body: entry.bytes(), units: 0 }) {
+            if !capacity.add(Size { body: entry.bytes(), units: 0 }) {
                 return (taken, true);
             }
             taken.push(entry);
@@ -167,12 +167,12 @@ fn put_bytes(value: &[u8]) -> usize {
 struct Packer {
     ring: Ring,
     records: Vec<Content>,
-    room: Room,
+    capacity: RecordCapacity,
 }
 
 impl Packer {
     fn new(ring: Ring) -> Packer {
-        Packer { ring, records: vec![Content::default()], room: Room::new(record_max(ring)) }
+        Packer { ring, records: vec![Content::default()], capacity: RecordCapacity::new(record_max(ring)) }
     }
 
     fn share(&mut self, entries: impl Iterator<Item = (Entry, Sg)>) -> Result<(), TooLarge> {
@@ -189,10 +189,10 @@ impl Packer {
 
     fn push(&mut self, entry: Entry, payload: Sg) {
         let size = Size { body: entry.bytes(), units: arena::sg_len(&payload) / BLOCK };
-        if !self.room.add(size) {
+        if !self.capacity.add(size) {
             self.records.push(Content::default());
-            self.room = Room::new(record_max(self.ring));
-            assert!(self.room.add(size), "an entry of a snapshot is at most a share");
+            self.capacity = RecordCapacity::new(record_max(self.ring));
+            assert!(self.capacity.add(size), "an entry of a snapshot is at most a share");
         }
         let record = self.records.last_mut().expect("a packer has a record");
         record.entries.push(entry);

@@ -42,7 +42,7 @@ impl Coordinator for Rig {
                 state.running(&rig, owner.epoch)?;
                 state.failed.push((report.disk, report.error));
             }
-            let result = rig.leave(report.disk, report.membership).await;
+            let result = rig.remove_from_service(report.disk, report.membership).await;
             if is_reply_lost { Err(SeamError::Unknown) } else { result }
         })
     }
@@ -69,7 +69,11 @@ impl Rig {
     /// Removes a disk: records the stale regions that the owner states, and its absence, in one record. Without a
     /// statement within 10 s the disk is unaccounted. If the disk is needed after all, the owner is notified that it
     /// stays.
-    pub(super) async fn leave(&self, disk: DiskNumber, of: Membership) -> Result<Arc<SpaceView>, SeamError> {
+    pub(super) async fn remove_from_service(
+        &self,
+        disk: DiskNumber,
+        of: Membership,
+    ) -> Result<Arc<SpaceView>, SeamError> {
         let (owner, delay) = {
             let state = self.state.lock();
             if state.metadata.membership(disk) != Some(of) {
@@ -95,7 +99,7 @@ impl Rig {
         if state.metadata.membership(disk) == Some(of) {
             state.record(&self.machine, |metadata| match stale {
                 _ if is_needed => {}
-                Some(stale) => metadata.leave(disk, &stale),
+                Some(stale) => metadata.remove_from_service(disk, &stale),
                 None => metadata.leave_unaccounted(disk),
             });
         }

@@ -26,7 +26,7 @@ impl Rig {
     pub(crate) async fn remove_disk(&self, disk: DiskNumber) -> Result<Arc<SpaceView>, SeamError> {
         let of = self.state.lock().metadata.membership(disk);
         let Some(of) = of else { return Ok(self.view_now()) };
-        let view = self.leave(disk, of).await?;
+        let view = self.remove_from_service(disk, of).await?;
         self.update();
         Ok(view)
     }

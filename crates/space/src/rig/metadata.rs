@@ -130,7 +130,7 @@ impl Metadata {
     }
 
     /// Operations 4 and 18: the disk is absent, and these regions of its copies are stale.
-    pub(super) fn leave(&mut self, disk: DiskNumber, stale: &[CopyRegions]) {
+    pub(super) fn remove_from_service(&mut self, disk: DiskNumber, stale: &[CopyRegions]) {
         self.disks.get_mut(&disk).expect("a disk").membership = None;
         for CopyRegions { row, generation, regions } in stale {
             let row_now = self.record.rows.get_mut(row);

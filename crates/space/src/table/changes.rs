@@ -9,7 +9,7 @@ use arena::Sg;
 use super::pending::Version;
 use super::{Carrier, Table, Value, Values};
 use crate::blocks::Units;
-use crate::log::commit::{Room, Size};
+use crate::log::commit::{RecordCapacity, Size};
 use crate::log::entry::{Change, Entry, FirstStripe, FirstUnit, RedoStripe, Stripe, Sums};
 use crate::log::{BLOCK, Taken, unit_of};
 
@@ -54,7 +54,7 @@ impl Table {
     /// Takes entries and payload for the record of this sequence, as many as fit: all doubts, and values that no
     /// write blocks ([`Table::held`]). A value also needs a flush of the group's disks (`is_flushed`), unless it
     /// depends on none.
-    pub fn take(&mut self, record: u64, is_flushed: bool, room: &mut Room) -> Taken {
+    pub fn take(&mut self, record: u64, is_flushed: bool, capacity: &mut RecordCapacity) -> Taken {
         let (mut taken, held) = (Taken::default(), self.held());
         for unit in self.waiting().iter() {
             self.expand(unit);
@@ -66,7 +66,7 @@ impl Table {
             let payload: Sg = versions.into_iter().filter_map(|v| v.redo).flat_map(|redo| redo.1).collect();
             // Entries of adjacent units are merged, so this is an upper bound.
             let body = entries.iter().map(Entry::bytes).sum();
-            if !room.add(Size { body, units: arena::sg_len(&payload) / BLOCK }) {
+            if !capacity.add(Size { body, units: arena::sg_len(&payload) / BLOCK }) {
                 taken.has_rest = true;
                 break;
             }

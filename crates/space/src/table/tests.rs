@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use smallvec::smallvec;
 
 use super::*;
-use crate::log::commit::Room;
+use crate::log::commit::RecordCapacity;
 use crate::log::entry::{Change, Entry, FirstUnit, RedoStripe, Sums};
 
 const ID: TableId = TableId { row: RowNumber(3), birth: 7, set: 0, group: 2 };
@@ -46,14 +46,14 @@ impl Kind {
 
 /// Takes the waiting entries into a record that has room.
 fn take(table: &mut Table, record: u64) -> Vec<Entry> {
-    let taken = table.take(record, true, &mut Room::new(1024));
+    let taken = table.take(record, true, &mut RecordCapacity::new(1024));
     assert!(!taken.has_rest);
     taken.content.entries
 }
 
 /// A value of a unit, or a doubt about it (`values` is `None`), and the record that has it.
 #[derive(Clone, Debug)]
-struct Said {
+struct LoggedValue {
     record: Option<u64>,
     /// For a doubt: the confirmed record when it was added. The doubt covers all later values.
     since: u64,
@@ -62,7 +62,7 @@ struct Said {
     is_carried: bool,
 }
 
-impl Said {
+impl LoggedValue {
     fn is_in(&self, last: u64) -> bool {
         self.record.is_some_and(|record| record <= last)
     }
@@ -83,7 +83,7 @@ impl Said {
 /// The values and doubts of a unit since the row was allocated, and the log's progress.
 struct History<'a> {
     kind: Kind,
-    said: &'a [Said],
+    values_logged: &'a [LoggedValue],
     confirmed: u64,
     settled: u64,
     /// Whether the log was replayed: after a crash all unconfirmed values are open.
@@ -94,19 +94,19 @@ impl History<'_> {
     /// The number of values and doubts up to the value that the records up to `last` confirm.
     fn base(&self, last: u64) -> usize {
         let is_doubted = |at: usize| {
-            let record = self.said[at].record.unwrap_or(0);
-            let is_later = |s: &Said| s.values.is_none() && s.since < record;
-            self.said[at].since != BY_SNAPSHOT && self.said[at..].iter().any(is_later)
+            let record = self.values_logged[at].record.unwrap_or(0);
+            let is_later = |s: &LoggedValue| s.values.is_none() && s.since < record;
+            self.values_logged[at].since != BY_SNAPSHOT && self.values_logged[at..].iter().any(is_later)
         };
         let confirms = |at: &usize| {
-            let said = &self.said[*at];
-            said.values.is_some() && said.is_confirmed(last) && !is_doubted(*at)
+            let values_logged = &self.values_logged[*at];
+            values_logged.values.is_some() && values_logged.is_confirmed(last) && !is_doubted(*at)
         };
-        (0..self.said.len()).rfind(confirms).map_or(0, |at| at + 1)
+        (0..self.values_logged.len()).rfind(confirms).map_or(0, |at| at + 1)
     }
 
     fn candidates(&self) -> Vec<Values> {
-        let (before, later) = self.said.split_at(self.base(self.confirmed));
+        let (before, later) = self.values_logged.split_at(self.base(self.confirmed));
         let confirmed = before.last().and_then(|s| s.values.clone()).unwrap_or_else(|| self.kind.unwritten());
         let mut all = Vec::new();
         for values in later.iter().rev().filter_map(|s| s.values.clone()).chain([confirmed]) {
@@ -118,19 +118,20 @@ impl History<'_> {
     }
 
     fn is_open(&self) -> bool {
-        let later = &self.said[self.base(self.confirmed)..];
+        let later = &self.values_logged[self.base(self.confirmed)..];
         later.iter().any(|s| s.values.is_none()) || self.is_replayed && !later.is_empty()
     }
 
     /// Rule 2, implemented literally.
     fn in_place(&self) -> InPlace {
-        let (settled, later) = self.said.split_at(self.base(self.settled));
-        let is_firm = settled.last().is_some_and(Said::writes) && !later.iter().any(Said::discards);
-        let is_discarded = later.iter().any(Said::discards);
-        let entry = self.said.iter().rfind(|s| s.record.is_some() && s.values.is_some());
+        let (settled, later) = self.values_logged.split_at(self.base(self.settled));
+        let is_firm =
+            settled.last().is_some_and(LoggedValue::writes) && !later.iter().any(LoggedValue::discards);
+        let is_discarded = later.iter().any(LoggedValue::discards);
+        let entry = self.values_logged.iter().rfind(|s| s.record.is_some() && s.values.is_some());
         match is_written(&self.candidates()[0]) {
             true if is_firm => InPlace::Firm,
-            true if entry.is_some_and(Said::writes) => {
+            true if entry.is_some_and(LoggedValue::writes) => {
                 InPlace::Issued(entry.and_then(|s| s.record).unwrap_or(0))
             }
             _ if is_discarded => InPlace::Discarded,
@@ -155,13 +156,13 @@ impl History<'_> {
 struct World {
     kind: Kind,
     table: Table,
-    said: Vec<Vec<Said>>,
+    values_logged: Vec<Vec<LoggedValue>>,
     log: Vec<Vec<Entry>>,
     /// The confirmed sequence in each record.
     says: Vec<u64>,
     snapshots: BTreeSet<u64>,
-    /// As `said`, but as the log has it: including the values that snapshots have carried.
-    logged: Vec<Vec<Said>>,
+    /// As `declared`, but as the log has it: including the values that snapshots have carried.
+    logged: Vec<Vec<LoggedValue>>,
     confirmed: u64,
     settled: u64,
     /// The blocks of the last checkpoint; below, the last record whose values they have.
@@ -176,12 +177,12 @@ impl World {
     fn new(kind: Kind) -> World {
         let mut table = kind.empty();
         let blocks = blocks(&mut table, 0);
-        let said = vec![Vec::new(); UNITS];
+        let values_logged = vec![Vec::new(); UNITS];
         World {
             kind,
             table,
-            logged: said.clone(),
-            said,
+            logged: values_logged.clone(),
+            values_logged,
             log: Vec::new(),
             says: Vec::new(),
             snapshots: BTreeSet::new(),
@@ -198,17 +199,17 @@ impl World {
     }
 
     fn say(&mut self, unit: usize, values: Option<Values>) {
-        let said = &mut self.said[unit];
+        let values_logged = &mut self.values_logged[unit];
         // A commit takes the newest waiting value of a unit, and its doubts.
-        let is_replaced = |s: &Said| s.record.is_none() && (values.is_some() || s.values.is_none());
-        let mut doubt: Option<Said> = None;
-        while said.last().is_some_and(is_replaced) {
-            let replaced = said.pop().filter(|s| s.values.is_none());
+        let is_replaced = |s: &LoggedValue| s.record.is_none() && (values.is_some() || s.values.is_none());
+        let mut doubt: Option<LoggedValue> = None;
+        while values_logged.last().is_some_and(is_replaced) {
+            let replaced = values_logged.pop().filter(|s| s.values.is_none());
             doubt = replaced.into_iter().chain(doubt).min_by_key(|s| s.since);
         }
         let since = doubt.as_ref().map_or(self.confirmed, |doubt| doubt.since);
-        said.extend(doubt.filter(|_| values.is_some()));
-        said.push(Said { record: None, since, values, is_carried: false });
+        values_logged.extend(doubt.filter(|_| values.is_some()));
+        values_logged.push(LoggedValue { record: None, since, values, is_carried: false });
     }
 
     fn take(&mut self, step: &Step) {
@@ -230,11 +231,13 @@ impl World {
                 in_flight.iter().for_each(|unit| self.table.end_write(unit..unit + 1));
                 self.says.push(self.confirmed);
                 for unit in 0..UNITS {
-                    let doubt = self.said[unit].iter().rposition(|s| s.values.is_none());
+                    let doubt = self.values_logged[unit].iter().rposition(|s| s.values.is_none());
                     let until = if held.has(unit) { doubt.map_or(0, |at| at + 1) } else { usize::MAX };
-                    for said in self.said[unit].iter_mut().take(until).filter(|s| s.record.is_none()) {
-                        said.record = Some(record);
-                        self.logged[unit].push(Said { since, ..said.clone() });
+                    for values_logged in
+                        self.values_logged[unit].iter_mut().take(until).filter(|s| s.record.is_none())
+                    {
+                        values_logged.record = Some(record);
+                        self.logged[unit].push(LoggedValue { since, ..values_logged.clone() });
                     }
                 }
             }
@@ -267,11 +270,21 @@ impl World {
         let record = Some(self.last());
         for unit in 0..UNITS {
             let (kind, confirmed, settled) = (self.kind, self.confirmed, self.settled);
-            let history = History { kind, said: &self.said[unit], confirmed, settled, is_replayed: false };
-            let (before, later) = self.said[unit].split_at(history.base(confirmed));
+            let history = History {
+                kind,
+                values_logged: &self.values_logged[unit],
+                confirmed,
+                settled,
+                is_replayed: false,
+            };
+            let (before, later) = self.values_logged[unit].split_at(history.base(confirmed));
             let values = before.last().and_then(|s| s.values.clone()).or_else(|| Some(kind.unwritten()));
-            let base =
-                |record| Said { record, since: BY_SNAPSHOT, values: values.clone(), is_carried: false };
+            let base = |record| LoggedValue {
+                record,
+                since: BY_SNAPSHOT,
+                values: values.clone(),
+                is_carried: false,
+            };
             // The blocks have all values up to `through`, and the log no longer has these records.
             let logged = &mut self.logged[unit];
             logged.retain(|s| !s.is_in(self.through));
@@ -280,7 +293,7 @@ impl World {
                 logged.push(base(record));
                 let carried = later.iter().filter(|s| s.record.is_some()).cloned();
                 let since = self.snapshot;
-                logged.extend(carried.map(|s| Said { record, since, is_carried: true, ..s }));
+                logged.extend(carried.map(|s| LoggedValue { record, since, is_carried: true, ..s }));
             }
         }
     }
@@ -315,10 +328,11 @@ impl World {
             }
         }
         table.advance(settled, settled);
-        for (unit, said) in self.logged.iter().enumerate() {
-            let said: Vec<_> = said.iter().filter(|s| s.is_in(durable)).cloned().collect();
+        for (unit, values_logged) in self.logged.iter().enumerate() {
+            let values_logged: Vec<_> = values_logged.iter().filter(|s| s.is_in(durable)).cloned().collect();
             let (kind, confirmed) = (self.kind, settled);
-            History { kind, said: &said, confirmed, settled, is_replayed: true }.check(&table, unit, true);
+            History { kind, values_logged: &values_logged, confirmed, settled, is_replayed: true }
+                .check(&table, unit, true);
         }
         self.crash_in_recovery(table);
     }
@@ -342,9 +356,9 @@ impl World {
     }
 
     fn check(&self, is_exact: bool) {
-        for (unit, said) in self.said.iter().enumerate() {
+        for (unit, values_logged) in self.values_logged.iter().enumerate() {
             let (confirmed, settled) = (self.confirmed, self.settled);
-            let history = History { kind: self.kind, said, confirmed, settled, is_replayed: false };
+            let history = History { kind: self.kind, values_logged, confirmed, settled, is_replayed: false };
             history.check(&self.table, unit, is_exact);
         }
     }
@@ -612,7 +626,7 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
     let (values, payload) = redo(7);
     table.set(0, smallvec![Value::Lost(5), Value::Written(2), Value::Written(3)]);
     table.set_redo(0, values, 0b101, payload);
-    let taken = table.take(2, false, &mut Room::new(1024)).content;
+    let taken = table.take(2, false, &mut RecordCapacity::new(1024)).content;
     assert!(matches!(taken.entries[..], [Entry { change: Change::Redo { .. }, .. }]), "{:?}", taken.entries);
     assert_eq!(arena::sg_len(&taken.payload), 8192, "it needs no flush");
     let carried = |table: &Table| {
@@ -642,7 +656,7 @@ fn a_redo_stays_one_until_its_payload_is_in_place() {
 
 #[test]
 fn lost_units_and_doubts_need_no_flush_and_data_does() {
-    let room = || Room::new(1024);
+    let capacity = || RecordCapacity::new(1024);
     let mut table = Kind::Mirror.empty();
     (0..3).for_each(|unit| table.set(unit, smallvec![Value::Written(1)]));
     take(&mut table, 1);
@@ -650,14 +664,14 @@ fn lost_units_and_doubts_need_no_flush_and_data_does() {
     table.set(0, smallvec![Value::Lost(1)]);
     table.set(1, smallvec![Value::Written(2)]);
     table.doubt(2);
-    let taken = table.take(2, false, &mut room()).content.entries;
+    let taken = table.take(2, false, &mut capacity()).content.entries;
     assert!(matches!(
         taken[..],
         [Entry { change: Change::Lost { .. }, .. }, Entry { change: Change::Doubt { .. }, .. }]
     ));
     assert_eq!(table.waiting(), Units::from_iter([1]));
-    assert!(table.take(4, true, &mut Room::new(0)).has_rest);
-    assert_eq!(table.take(4, true, &mut room()).content.entries.len(), 1);
+    assert!(table.take(4, true, &mut RecordCapacity::new(0)).has_rest);
+    assert_eq!(table.take(4, true, &mut capacity()).content.entries.len(), 1);
 }
 
 #[test]

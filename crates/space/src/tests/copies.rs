@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use pool_seam::{NotMoved, Row, RowNumber, Shape};
 
-use super::crashes::{history, set_back};
+use super::crashes::{history, roll_back_a_disk};
 use super::failures::{copies_agree, user};
 use super::*;
 
@@ -227,7 +227,7 @@ fn a_power_cut_in_a_change_loses_nothing() {
 
 /// Rule 9: a disk is rolled back. Its copy is compared with the others before these are dropped.
 #[test]
-fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
+fn a_copy_that_was_rolled_back_is_not_the_one_that_stays() {
     for seed in 50..70 {
         virtual_time(async {
             let setup = Setup { disks: vec![20 << 20; 3], ..Setup::new(seed, 3, MIRROR) };
@@ -235,7 +235,7 @@ fn a_copy_that_was_set_back_is_not_the_one_that_stays() {
             let moments = world.rig.moments();
             for round in 0..6 {
                 let random = world.rig.env.random_u64() as usize;
-                let (rig, model) = set_back(&world, &setup, &moments, random);
+                let (rig, model) = roll_back_a_disk(&world, &setup, &moments, random);
                 let after = World::open(rig, model).await;
                 after.rig.set_resiliency(Resiliency::Simple);
                 for again in 0..10 {

@@ -167,7 +167,12 @@ fn what_a_crash_has_left_open_is_decided_in_few_records() {
 }
 
 /// A power cut at a moment chosen by `random`, with one disk rolled back to an earlier moment.
-pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random: usize) -> (Rig, Model) {
+pub(super) fn roll_back_a_disk(
+    world: &World,
+    setup: &Setup,
+    moments: &[Moment],
+    random: usize,
+) -> (Rig, Model) {
     let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));
     let earlier = (random >> 16) % (at + 1);
     let rig = world.rig.after(&moments[at], PowerCut::LoseAll);
@@ -179,7 +184,7 @@ pub(super) fn set_back(world: &World, setup: &Setup, moments: &[Moment], random:
 
 /// Rule 9: any disk may be an image of an earlier moment of the same opening. Flushed data is there, on the other copy.
 #[test]
-fn a_disk_set_back_in_one_opening() {
+fn a_disk_rolled_back_in_one_opening() {
     // With the last seed, the image is from between a record and the flush of the record's data.
     for seed in (30..50).chain([310_039]) {
         virtual_time(async {
@@ -188,7 +193,7 @@ fn a_disk_set_back_in_one_opening() {
             let moments = world.rig.moments();
             for round in 0..8 {
                 let random = world.rig.env.random_u64() as usize;
-                let (rig, model) = set_back(&world, &setup, &moments, random);
+                let (rig, model) = roll_back_a_disk(&world, &setup, &moments, random);
                 rig.record();
                 let after = World::open(rig, model).await;
                 if round % 2 == 0 {

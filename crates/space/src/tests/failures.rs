@@ -257,8 +257,8 @@ fn a_disk_with_an_older_mark_misses_everything() {
         let earlier = world.rig.machine.image(SlotId(3));
         world.write(0..2, true).await.unwrap();
         world.space.checkpoint().await.unwrap();
-        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
-        let world = world.crashed(PowerCut::LoseAll, set_back).await;
+        let rolled_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, rolled_back).await;
         misses_everything(&world, DiskNumber(3));
         for row in 0..4 {
             world.read(row * 512..row * 512 + 4).await.unwrap();
@@ -269,7 +269,7 @@ fn a_disk_with_an_older_mark_misses_everything() {
 /// Rule 18: a rolled-back disk lacks the first blocks of a row. Nothing was written to the row yet, and there was no
 /// checkpoint since.
 #[test]
-fn a_disk_set_back_to_before_a_row_misses_everything() {
+fn a_disk_rolled_back_to_before_a_row_misses_everything() {
     virtual_time(async {
         let setup = Setup { disks: vec![20 << 20; 4], log_replicas: 2, ..Setup::new(7, 4, MIRROR) };
         let world = World::new(&setup).await;
@@ -277,8 +277,8 @@ fn a_disk_set_back_to_before_a_row_misses_everything() {
         for row in 0..4 {
             world.space.0.allocate(RowNumber(row)).await.unwrap();
         }
-        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
-        let world = world.crashed(PowerCut::LoseAll, set_back).await;
+        let rolled_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, rolled_back).await;
         misses_everything(&world, DiskNumber(3));
         for row in 0..4 {
             world.write(row * 512..row * 512 + 4, false).await.unwrap();

@@ -113,7 +113,7 @@ fn anywhere(random: u64) -> u64 {
 
 /// Rule 9: a disk is rolled back during its resync: its mark has a lower count.
 #[test]
-fn a_disk_set_back_to_before_its_resync_is_seen() {
+fn a_disk_rolled_back_to_before_its_resync_is_seen() {
     virtual_time(async {
         let world = World::new(&Setup { disks: vec![20 << 20; 4], ..Setup::new(3, 4, MIRROR) }).await;
         for row in 0..4 {
@@ -127,8 +127,8 @@ fn a_disk_set_back_to_before_its_resync_is_seen() {
         world.rig.return_disk(DiskNumber(3)).await.unwrap();
         let earlier = world.rig.machine.image(SlotId(3));
         resync(&world, 3).await;
-        let set_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
-        let world = world.crashed(PowerCut::LoseAll, set_back).await;
+        let rolled_back = |rig: &Rig| rig.machine.roll_back(SlotId(3), &earlier, 0, 20 << 20);
+        let world = world.crashed(PowerCut::LoseAll, rolled_back).await;
         assert_ne!(stale_regions(&world), 0, "its copies miss everything");
         for row in 0..4 {
             world.read(row * 512..row * 512 + 8).await.unwrap();

@@ -186,8 +186,8 @@ fn a_column_is_restored_beside_lost_ones() {
 #[test]
 fn old_data_does_not_come_back() {
     for (setup, away, damaged) in cases() {
-        for (is_cold, is_set_back) in [(false, false), (true, false), (false, true)] {
-            let what = format!("{:?} {away} {damaged:?} {is_cold} {is_set_back}", setup.resiliency);
+        for (is_cold, is_rolled_back) in [(false, false), (true, false), (false, true)] {
+            let what = format!("{:?} {away} {damaged:?} {is_cold} {is_rolled_back}", setup.resiliency);
             virtual_time(async {
                 let mut world = World::new(&setup).await;
                 world.write(0..UNITS, true).await.unwrap();
@@ -195,12 +195,12 @@ fn old_data_does_not_come_back() {
                 let disk = disk_of(&world, away);
                 let slot = SlotId(disk.0.into());
                 let before = world.rig.machine.image(slot);
-                if is_set_back {
+                if is_rolled_back {
                     world.write(0..UNITS, true).await.unwrap();
                     world.space.checkpoint().await.unwrap();
                 }
                 world.rig.remove_disk(disk).await.unwrap();
-                if is_set_back {
+                if is_rolled_back {
                     world.rig.machine.roll_back(slot, &before, 0, 64 << 20);
                 } else {
                     world.write(0..UNITS, true).await.unwrap();

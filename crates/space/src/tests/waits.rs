@@ -30,7 +30,7 @@ async fn with_unplaced_stripe(parity: u8) -> World {
 
 fn is_unplaced(world: &World) -> bool {
     let dirty = world.space.0.cache.dirty();
-    dirty.iter().any(|cached| cached.look(|table| table.unplaced().has(8)))
+    dirty.iter().any(|cached| cached.with_table(|table| table.unplaced().has(8)))
 }
 
 async fn lock(world: &World, units: std::ops::Range<usize>) -> RangeLock {

@@ -14,7 +14,7 @@ pub struct Current<T> {
 }
 
 /// A snapshot of the value, with its number.
-pub struct Seen<T> {
+pub struct Snapshot<T> {
     number: u64,
     /// The value.
     pub value: Arc<T>,
@@ -27,14 +27,14 @@ impl<T> Current<T> {
     }
 
     /// The current value.
-    pub fn get(&self) -> Seen<T> {
+    pub fn get(&self) -> Snapshot<T> {
         let value = self.value.read();
-        Seen { number: self.number.load(Ordering::Acquire), value: Arc::clone(&value) }
+        Snapshot { number: self.number.load(Ordering::Acquire), value: Arc::clone(&value) }
     }
 
     /// Whether the value has not been replaced since: one load, no lock.
-    pub fn is_current(&self, seen: &Seen<T>) -> bool {
-        self.number.load(Ordering::Acquire) == seen.number
+    pub fn is_current(&self, snapshot: &Snapshot<T>) -> bool {
+        self.number.load(Ordering::Acquire) == snapshot.number
     }
 
     /// Replaces the value if `is_newer(current, new)` is true; returns whether it did.

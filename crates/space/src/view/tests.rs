@@ -111,8 +111,8 @@ fn rows_of_the_former_shape_keep_it() {
 fn older_views_are_ignored() {
     let of = |number| Arc::new(view(number, Resiliency::Simple, Vec::new()));
     let views = View::new(of(5));
-    let seen = views.get();
-    assert!(!views.update(of(4)) && !views.update(of(5)) && views.is_current(&seen));
-    assert!(views.update(of(6)) && !views.is_current(&seen));
+    let snapshot = views.get();
+    assert!(!views.update(of(4)) && !views.update(of(5)) && views.is_current(&snapshot));
+    assert!(views.update(of(6)) && !views.is_current(&snapshot));
     assert_eq!(views.get().value.version.number, 6);
 }

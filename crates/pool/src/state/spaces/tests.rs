@@ -309,7 +309,7 @@ fn a_disk_that_has_returned_misses_nothing_that_was_said_of_it_before() {
 }
 
 #[test]
-fn a_disk_that_was_set_back_misses_what_others_have() {
+fn a_disk_that_was_rolled_back_misses_what_others_have() {
     let mut s = written(3);
     let disks: Vec<DiskNumber> = row(&s).slabs.iter().map(|copy| copy.place.disk).collect();
     let generation = row(&s).slabs[1].generation;

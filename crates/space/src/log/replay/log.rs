@@ -173,7 +173,7 @@ impl Log {
 
     /// Whether the log was rolled back: whether it lacks the epoch and sequence of the metadata's log state, or the
     /// highest mark of a disk (step 5).
-    pub fn is_set_back(&self, state: (u64, u64), mark: u64) -> bool {
+    pub fn is_rolled_back(&self, state: (u64, u64), mark: u64) -> bool {
         let last = (self.header.open().epoch, self.next.sequence.saturating_sub(1));
         last < state || last.1 < mark
     }

@@ -19,7 +19,7 @@ use futures_util::stream::FuturesOrdered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::replica::{self, Deposed, Live, Replica, Verdict};
+use super::replica::{self, Deposed, FailureDecision, Replica, RunningReplica};
 use super::task::Task;
 use super::{LogSettings, Progress, Shared, SpaceLog, State};
 use crate::blocks::ContentId;
@@ -107,7 +107,7 @@ impl SpaceLog {
             let tail = Point { position: 0, sequence: first };
             let segments = vec![settings.segment(tail)];
             let header = Header { serial: 1, ring, tail, joined: 0, segments };
-            let live = |replica| Arc::new(Live::new(&settings, replica, 0, 0, true));
+            let live = |replica| Arc::new(RunningReplica::new(&settings, replica, 0, 0, true));
             let lives = replicas.iter().map(live).collect();
             settings.start(header, lives, tail, Annex::default()).await
         })
@@ -128,7 +128,7 @@ impl SpaceLog {
             if newest >= settings.epoch {
                 return Err(OpenError::NewerOwner(newest));
             }
-            if log.is_set_back(required.state, required.mark) {
+            if log.is_rolled_back(required.state, required.mark) {
                 return Err(OpenError::SetBack { has: log.next.sequence - 1 });
             }
             let found = log.header.clone();
@@ -138,12 +138,12 @@ impl SpaceLog {
                 if let Some(error) = *error {
                     let failed = OpenError::Replica { allocation: replica.allocation, error };
                     match settings.coordination.replica_failed(replica.allocation, error).wait().await? {
-                        Verdict::LeftOut => {}
-                        Verdict::Again(_) => return Err(failed),
+                        FailureDecision::Removed => {}
+                        FailureDecision::Retry(_) => return Err(failed),
                     }
                 }
             }
-            let left_out = set_back(&settings, &log, &replicas).await?;
+            let left_out = remove_rolled_back(&settings, &log, &replicas).await?;
             let live = |((replica, places), failed): ((&Replica, &Places), &Option<DiskError>)| {
                 if left_out.contains(&replica.allocation) {
                     return None;
@@ -151,7 +151,7 @@ impl SpaceLog {
                 let [first, second] = places;
                 let place = older(first.as_ref(), second.as_ref());
                 let joined = Header::newest(places.clone()).filter(|_| failed.is_none())?.joined;
-                Some(Arc::new(Live::new(&settings, replica, joined, place, true)))
+                Some(Arc::new(RunningReplica::new(&settings, replica, joined, place, true)))
             };
             let lives: Vec<_> = replicas.iter().zip(&places).zip(&failed).map(live).collect();
             // If a crash separates this header from the next one, a replica is one serial behind, but never two.
@@ -253,21 +253,21 @@ impl LogSettings {
     async fn start(
         self,
         header: Header,
-        replicas: Vec<Arc<Live>>,
+        replicas: Vec<Arc<RunningReplica>>,
         first: Point,
         annex: Annex,
     ) -> Result<SpaceLog, OpenError> {
         for live in &replicas {
             live.write_header(&self, &header).await?;
         }
-        if replicas.iter().all(|live| live.has_left()) {
+        if replicas.iter().all(|live| live.is_removed()) {
             return Err(OpenError::NoReplica);
         }
         let env = self.env.clone();
         let core = Core::new(self.epoch, header.ring, header.tail.position, first, env.moment());
         let (joins, checkpoint, closing, ended) = (Vec::new(), None, None, None);
         let confirmed = first.sequence.saturating_sub(1);
-        let begun = Progress { confirmed, said: confirmed, ..Progress::default() };
+        let begun = Progress { confirmed, declared: confirmed, ..Progress::default() };
         let (sender, progress) = watch::channel(begun);
         let shared = Arc::new(Shared {
             settings: self,
@@ -282,7 +282,7 @@ impl LogSettings {
 }
 
 /// Removes the replicas that lack records that were durable there (rule 16).
-async fn set_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
+async fn remove_rolled_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Vec<u32>, OpenError> {
     let lacks = |finding: &Finding| match finding {
         Finding::Lacks { replica, .. } | Finding::OlderHeader { replica, .. } => {
             Some(replicas[*replica].allocation)
@@ -294,7 +294,7 @@ async fn set_back(w: &LogSettings, log: &Log, replicas: &[Replica]) -> Result<Ve
     lacking.dedup();
     match lacking.is_empty() {
         true => Ok(lacking),
-        false => Ok(w.coordination.replicas_set_back(lacking).wait().await?),
+        false => Ok(w.coordination.replicas_rolled_back(lacking).wait().await?),
     }
 }
 
@@ -322,10 +322,11 @@ async fn repair(
     w: &LogSettings,
     log: &Log,
     replicas: &[Replica],
-    lives: &[Option<Arc<Live>>],
+    lives: &[Option<Arc<RunningReplica>>],
 ) -> Result<(), OpenError> {
     for record in &log.records {
-        let lacking: Vec<&Live> = record.lacking.iter().filter_map(|at| lives[*at].as_deref()).collect();
+        let lacking: Vec<&RunningReplica> =
+            record.lacking.iter().filter_map(|at| lives[*at].as_deref()).collect();
         if lacking.is_empty() {
             continue;
         }

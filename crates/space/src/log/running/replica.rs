@@ -39,12 +39,12 @@ pub struct Replica {
 }
 
 /// The coordinator's decision about a replica's failed write.
-pub enum Verdict {
+pub enum FailureDecision {
     /// The replica is removed, durably.
-    LeftOut,
+    Removed,
     /// The replica is needed: the log retries the write on this port of its disk, and acknowledges nothing before. No
     /// earlier write may be outstanding on the port.
-    Again(Arc<Port>),
+    Retry(Arc<Port>),
 }
 
 /// The space has another owner: nothing may be acknowledged any more.
@@ -55,11 +55,11 @@ pub struct Deposed;
 /// The interface of the coordinator for the log. A call that cannot be answered yet waits.
 pub trait Coordination: Send + Sync {
     /// A write to this replica failed, or timed out.
-    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<Verdict, Deposed>>;
+    fn replica_failed(&self, allocation: u32, error: DiskError) -> Io<Result<FailureDecision, Deposed>>;
 
     /// These replicas lack records that were durable there: their disks were rolled back. Returns the replicas that
     /// are removed, when their removal is durable; the evidence must not be overwritten before.
-    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
+    fn replicas_rolled_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>>;
 
     /// The replica has all records from the log's tail on; returns when that is durable: the replica is complete from
     /// then on.
@@ -84,14 +84,14 @@ impl LogSettings {
 /// The state of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplicaState {
-    In,
+    Active,
     /// Its disk is being removed: no I/O begins until the coordinator has decided.
     Leaving,
-    Left,
+    Removed,
 }
 
 /// A replica in use, or removed.
-pub(super) struct Live {
+pub(super) struct RunningReplica {
     pub(super) id: ReplicaId,
     pub(super) joined: AtomicU64,
     offset: u64,
@@ -100,33 +100,33 @@ pub(super) struct Live {
     header_place: AtomicUsize,
     /// Whether the replica is complete: acknowledgements may rely on it.
     pub(super) counts: AtomicBool,
-    pub(super) standing: watch::Sender<ReplicaState>,
+    pub(super) state: watch::Sender<ReplicaState>,
     /// Held while a write is in flight.
     writing: tokio::sync::Mutex<()>,
 }
 
-impl Live {
+impl RunningReplica {
     pub(super) fn new(
         w: &LogSettings,
         replica: &Replica,
         joined: u64,
         header_place: usize,
         counts: bool,
-    ) -> Live {
-        Live {
+    ) -> RunningReplica {
+        RunningReplica {
             id: replica.id(w),
             joined: AtomicU64::new(joined),
             offset: replica.offset,
             port: Mutex::new(Arc::clone(&replica.port)),
             header_place: AtomicUsize::new(header_place),
             counts: AtomicBool::new(counts),
-            standing: watch::Sender::new(ReplicaState::In),
+            state: watch::Sender::new(ReplicaState::Active),
             writing: tokio::sync::Mutex::default(),
         }
     }
 
-    pub(super) fn has_left(&self) -> bool {
-        self.standing.get() == ReplicaState::Left
+    pub(super) fn is_removed(&self) -> bool {
+        self.state.get() == ReplicaState::Removed
     }
 
     /// Waits until no write is in flight; none begins while the replica's disk is being removed.
@@ -136,7 +136,7 @@ impl Live {
 
     /// Whether acknowledgements may rely on it.
     pub(super) fn counts(&self) -> bool {
-        self.counts.load(Ordering::Relaxed) && !self.has_left()
+        self.counts.load(Ordering::Relaxed) && !self.is_removed()
     }
 
     /// Writes blocks of the ring, durably; false if the replica was removed instead.
@@ -165,10 +165,10 @@ impl Live {
         replica: &Replica,
         ring: Ring,
     ) -> Result<(), LogError> {
-        let mut standing = self.standing.subscribe();
+        let mut state = self.state.subscribe();
         let result = tokio::select! {
             biased;
-            _ = standing.wait_for(|standing| *standing != ReplicaState::In) => return Err(LogError::ReplicaFailed),
+            _ = state.wait_for(|state| *state != ReplicaState::Active) => return Err(LogError::ReplicaFailed),
             result = replica.format(w, ring) => result,
         };
         match result {
@@ -178,14 +178,14 @@ impl Live {
     }
 
     async fn write(&self, w: &LogSettings, block: u64, src: Sg) -> Result<bool, Deposed> {
-        let mut standing = self.standing.subscribe();
+        let mut state = self.state.subscribe();
         loop {
-            let now = standing.wait_for(|standing| *standing != ReplicaState::Leaving).await;
-            if now.expect("the sender is a part of this") == ReplicaState::Left {
+            let now = state.wait_for(|state| *state != ReplicaState::Leaving).await;
+            if now.expect("the sender is a part of this") == ReplicaState::Removed {
                 return Ok(false);
             }
             let _writing = self.writing.lock().await;
-            if self.standing.get() != ReplicaState::In {
+            if self.state.get() != ReplicaState::Active {
                 continue;
             }
             let port = Arc::clone(&*self.port.lock());
@@ -198,17 +198,17 @@ impl Live {
             let result = tokio::select! {
                 biased;
                 result = w.in_time(write, Op::Write) => result,
-                _ = standing.wait_for(|standing| *standing == ReplicaState::Left) => return Ok(false),
+                _ = state.wait_for(|state| *state == ReplicaState::Removed) => return Ok(false),
             };
             match result {
                 Ok(()) => return Ok(true),
                 Err(DiskError::Fenced { .. }) => return Err(Deposed),
                 Err(error) => match w.coordination.replica_failed(self.id.allocation, error).wait().await? {
-                    Verdict::LeftOut => {
-                        self.standing.send_replace(ReplicaState::Left);
+                    FailureDecision::Removed => {
+                        self.state.send_replace(ReplicaState::Removed);
                         return Ok(false);
                     }
-                    Verdict::Again(port) => *self.port.lock() = port,
+                    FailureDecision::Retry(port) => *self.port.lock() = port,
                 },
             }
             w.env.sleep(RETRY).await;

@@ -19,7 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use pool_seam::DiskNumber;
 use smallvec::SmallVec;
 
-use super::replica::{Deposed, Live};
+use super::replica::{Deposed, RunningReplica};
 use super::{Answer, Join, LogError, Progress, Shared, State};
 use crate::log::BLOCK;
 use crate::log::commit::{Answers, Next, Record};
@@ -44,7 +44,7 @@ pub(super) struct Task {
     /// Waiting entries have no room in the ring.
     is_full: bool,
     /// Replicas that are not complete yet, with the callers of [`super::SpaceLog::join`].
-    joining: Vec<(Arc<Live>, Answer<()>)>,
+    joining: Vec<(Arc<RunningReplica>, Answer<()>)>,
     ended: LogError,
 }
 
@@ -186,17 +186,17 @@ impl Task {
             return None;
         }
         self.is_full = false;
-        let (sequence, set, mut room) = match state.core.begin(shared.settings.env.moment()) {
+        let (sequence, set, mut capacity) = match state.core.begin(shared.settings.env.moment()) {
             Next::Wait(until) => return until,
             Next::Full => {
                 self.is_full = true;
                 return None;
             }
-            Next::Take(sequence, set, room) => (sequence, set, room),
+            Next::Take(sequence, set, capacity) => (sequence, set, capacity),
         };
-        let (entries, has_rest) = state.annex.take(&mut room);
+        let (entries, has_rest) = state.annex.take(&mut capacity);
         drop(state);
-        let taken = shared.settings.source.take(sequence, &set, &mut room);
+        let taken = shared.settings.source.take(sequence, &set, &mut capacity);
         let mut content = Content { entries, payload: taken.content.payload };
         content.entries.extend(taken.content.entries);
         let has_rest = has_rest || taken.has_rest;
@@ -267,7 +267,7 @@ impl Task {
                 .iter()
                 .filter(|live| !live.counts() && live.joined.load(Ordering::Relaxed) <= tail.position)
             {
-                if !live.has_left() {
+                if !live.is_removed() {
                     shared.settings.coordination.replica_joined(live.id.allocation).wait().await?;
                     live.counts.store(true, Ordering::Relaxed);
                 }
@@ -316,13 +316,13 @@ impl Task {
         let (counts, is_checkpoint_due) = (state.counts(), state.is_checkpoint_due());
         // While all replicas are joining, no caller is answered before a checkpoint (invariant 2).
         let is_full = self.is_full || !counts && !state.replicas.is_empty();
-        let (confirmed, said) = state.core.progress();
+        let (confirmed, declared) = state.core.progress();
         drop(state);
         self.progress.send_if_modified(|progress| {
             let before = *progress;
             (progress.is_checkpoint_due, progress.is_full) = (is_checkpoint_due, is_full);
             if counts {
-                (progress.confirmed, progress.said) = (confirmed, said);
+                (progress.confirmed, progress.declared) = (confirmed, declared);
             }
             *progress != before
         });
@@ -338,8 +338,8 @@ impl Task {
 
     /// Drops removed replicas, and answers the callers that wanted to join them.
     fn forget_left(&mut self, state: &mut State) {
-        state.replicas.retain(|live| !live.has_left());
-        let failed = self.joining.extract_if(.., |(live, _)| live.has_left());
+        state.replicas.retain(|live| !live.is_removed());
+        let failed = self.joining.extract_if(.., |(live, _)| live.is_removed());
         failed.for_each(|(_, done)| _ = done.send(Err(LogError::ReplicaFailed)));
     }
 

@@ -262,18 +262,18 @@ fn headers_that_were_lost() {
 
 /// Step 5: a rolled-back log is detected.
 #[test]
-fn a_log_that_was_set_back() {
+fn a_log_that_was_rolled_back() {
     let history = history(3);
     let log = read(&history);
     let (epoch, last) = (log.header.open().epoch, history.end.sequence - 1);
-    assert!(!log.is_set_back((epoch, last), last));
+    assert!(!log.is_rolled_back((epoch, last), last));
     assert!(
-        !log.is_set_back((epoch - 1, last + 9), 0),
+        !log.is_rolled_back((epoch - 1, last + 9), 0),
         "of an earlier owner, who wrote more than was durable"
     );
-    assert!(log.is_set_back((epoch, last + 1), 0));
-    assert!(log.is_set_back((epoch + 1, 0), 0));
-    assert!(log.is_set_back((epoch, last), last + 1));
+    assert!(log.is_rolled_back((epoch, last + 1), 0));
+    assert!(log.is_rolled_back((epoch + 1, 0), 0));
+    assert!(log.is_rolled_back((epoch, last), last + 1));
 }
 
 /// A ring of full size: each block is read once, in reads of 1 MiB, and no replica runs ahead of the others.

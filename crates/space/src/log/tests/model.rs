@@ -148,7 +148,7 @@ struct Crash {
     /// The number of records that stay, and the replicas (bits) that get the header.
     torn_header: Option<(usize, u64)>,
     /// The replicas (bits) that are rolled back, and by how many images.
-    set_back: (u64, usize),
+    rolled_back: (u64, usize),
     /// Damage to the newest records: to their heads or other blocks, of how many records, on which replicas (bits).
     damage: Option<(bool, usize, u64)>,
     no_header: Option<usize>,
@@ -172,19 +172,19 @@ fn annex() -> impl Strategy<Value = usize> {
 }
 
 fn crash() -> impl Strategy<Value = Crash> {
-    let set_back = prop_oneof![3 => Just((0, 0)), 1 => (any::<u64>(), 0..3_usize)];
+    let rolled_back = prop_oneof![3 => Just((0, 0)), 1 => (any::<u64>(), 0..3_usize)];
     (
         prop::option::of((payload(), annex(), 0..5_u64)),
         prop::option::weighted(0.2, (0..4_usize, any::<u64>())),
-        set_back,
+        rolled_back,
         prop::option::weighted(0.3, (any::<bool>(), 1..4_usize, any::<u64>())),
         prop::option::weighted(0.05, 0..3_usize),
         any::<bool>(),
     )
-        .prop_map(|(torn, torn_header, set_back, damage, no_header, replace)| Crash {
+        .prop_map(|(torn, torn_header, rolled_back, damage, no_header, replace)| Crash {
             torn,
             torn_header,
-            set_back,
+            rolled_back,
             damage,
             no_header,
             replace,
@@ -212,8 +212,8 @@ fn break_down(history: &mut History, images: &[Vec<Replica>], crash: &Crash) -> 
         history.torn_append(payload, *annex, *unconfirmed);
     }
     for (replica, images) in images.iter().enumerate() {
-        let ago = crash.set_back.1.min(images.len().saturating_sub(1));
-        if crash.set_back.0 & 1 << replica != 0 && !images.is_empty() {
+        let ago = crash.rolled_back.1.min(images.len().saturating_sub(1));
+        if crash.rolled_back.0 & 1 << replica != 0 && !images.is_empty() {
             history.replicas[replica] = images[images.len() - 1 - ago].clone();
             broken = true;
         }
@@ -322,7 +322,7 @@ proptest! {
         steps in vec(step(), 1..60),
     ) {
         let last = Step::Crash(Crash {
-            torn: None, torn_header: None, set_back: (0, 0), damage: None, no_header: None, replace: false,
+            torn: None, torn_header: None, rolled_back: (0, 0), damage: None, no_header: None, replace: false,
         });
         run(seed, blocks, replicas, read_blocks, &[&steps[..], &[last]].concat());
     }

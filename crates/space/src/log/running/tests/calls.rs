@@ -72,7 +72,7 @@ fn appends() {
     });
     same_after_every_drop(async |world, log| {
         world.append(log, early(1)).await.expect("durable");
-        log.said(1).await.expect("said");
+        log.wait_declared(1).await.expect("said");
     });
 }
 
@@ -99,7 +99,7 @@ fn checkpoints_and_joins() {
         let is_done = in_virtual_time(async {
             let (world, log) = slow().await;
             world.append(&log, early(1)).await.expect("durable");
-            log.left(first_of(1));
+            log.replica_removed(first_of(1));
             world.coordinator.change(|rows| rows.get_mut(&1).expect("it is there").is_stale = true);
             let replica = world.new_replica(1, SlotId(3));
             let join = async {
@@ -161,7 +161,7 @@ fn a_log_whose_worker_ends_fails_its_callers() {
         assert_eq!(wait.await, Err(LogError::Closed));
         assert_eq!(log.durable().await, Err(LogError::Closed));
         assert_eq!(log.checkpoint_due().await, Err(LogError::Closed), "nothing waits for ever");
-        assert_eq!(log.said(9).await, Err(LogError::Closed));
+        assert_eq!(log.wait_declared(9).await, Err(LogError::Closed));
         assert_eq!(log.close().await, Err(LogError::Closed));
     });
 }

@@ -106,9 +106,9 @@ fn an_empty_append_has_the_last_confirmation_said_at_once() {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
         world.append(&log, flush(1)).await.unwrap();
-        log.said(log.reached().confirmed).await.unwrap();
-        let Progress { confirmed, said, .. } = log.reached();
-        assert_eq!((confirmed, said, log.shared.state.lock().core.end().sequence), (2, 1, 3));
+        log.wait_declared(log.reached().confirmed).await.unwrap();
+        let Progress { confirmed, declared, .. } = log.reached();
+        assert_eq!((confirmed, declared, log.shared.state.lock().core.end().sequence), (2, 1, 3));
     });
 }
 

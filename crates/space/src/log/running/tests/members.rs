@@ -91,11 +91,11 @@ fn a_wait_for_a_leaving_disk_ends_when_its_removal_is_durable() {
         fails(&world, 1, When::Nth(0), Fault::Slow(5 * SECOND));
         let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
-        log.leaving(first_of(1));
+        log.replica_leaving(first_of(1));
         world.env.sleep(SECOND).await;
         assert!((&mut wait).now_or_never().is_none(), "the coordinator has not said so");
         let began = world.env.now();
-        log.left(first_of(1));
+        log.replica_removed(first_of(1));
         wait.await.unwrap();
         assert!(world.env.now() - began < SECOND);
         let writes = world.machine.counts(SlotId(1)).writes;
@@ -110,12 +110,12 @@ fn no_record_is_answered_while_a_disk_is_leaving_and_it_may_stay() {
         let world = World::new(1, 256, 2);
         let log = world.create().await;
         let writes = world.machine.counts(SlotId(1)).writes;
-        log.leaving(first_of(1));
+        log.replica_leaving(first_of(1));
         let mut wait = world.append(&log, early(1));
         world.env.sleep(SECOND).await;
         assert!((&mut wait).now_or_never().is_none());
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes, "no I/O to it begins");
-        log.stays(first_of(1));
+        log.replica_stays(first_of(1));
         wait.await.unwrap();
         assert_eq!(world.machine.counts(SlotId(1)).writes, writes + 1);
     });
@@ -154,7 +154,7 @@ fn without_a_replica_nothing_is_answered_until_a_new_one_has_a_snapshot() {
         let log = Arc::new(world.create().await);
         append(&world, &log, &model, true).await;
         world.machine.pull(SlotId(0), PowerCut::LoseAll);
-        log.left(first_of(0));
+        log.replica_removed(first_of(0));
         let unit = model.unit(true);
         model.enqueued(unit);
         let mut wait = world.append(&log, early(unit));
@@ -187,7 +187,7 @@ fn a_checkpoint_whose_last_replica_leaves_fails_and_another_one_can_follow() {
         assert!((&mut running).now_or_never().is_none());
         // The record is durable, and the header is being written.
         world.env.sleep(SECOND * 3 / 2).await;
-        log.left(first_of(0));
+        log.replica_removed(first_of(0));
         let joined = log.join(world.new_replica(0, SlotId(2)));
         let failed = tokio::time::timeout(60 * SECOND, running).await.expect("it does not wait for ever");
         assert_eq!(failed, Err(LogError::ReplicaFailed));
@@ -210,7 +210,7 @@ fn a_replica_that_is_formatted_leaves_hangs_and_is_fenced_like_any_other() {
             let joined = log.join(world.new_replica(1, SlotId(2)));
             world.env.sleep(SECOND).await;
             if leaves {
-                log.left(first_of(1));
+                log.replica_removed(first_of(1));
             }
             let joined = joined.await;
             match leaves {
@@ -340,7 +340,7 @@ fn an_unreadable_replica_is_reported_before_the_log_opens() {
 }
 
 #[test]
-fn a_log_that_is_set_back_or_of_a_newer_owner_does_not_open() {
+fn a_log_that_is_rolled_back_or_of_a_newer_owner_does_not_open() {
     in_virtual_time(async {
         let world = World::new(1, 256, 1);
         let log = world.create().await;

@@ -37,17 +37,17 @@ impl Tables {
     }
 
     /// The table after an update with the log's progress.
-    fn look<T>(&self, log: &SpaceLog, look: impl FnOnce(&mut Table) -> T) -> T {
-        let Progress { confirmed, said, .. } = log.reached();
+    fn with_table<T>(&self, log: &SpaceLog, read: impl FnOnce(&mut Table) -> T) -> T {
+        let Progress { confirmed, declared, .. } = log.reached();
         let mut table = self.table.lock();
-        table.advance(confirmed, said);
-        look(&mut table)
+        table.advance(confirmed, declared);
+        read(&mut table)
     }
 }
 
-impl Source for Tables {
-    fn take(&self, sequence: u64, set: &FlushSet, room: &mut Room) -> Taken {
-        self.table.lock().take(sequence, set.everything, room)
+impl EntrySource for Tables {
+    fn take(&self, sequence: u64, set: &FlushSet, capacity: &mut RecordCapacity) -> Taken {
+        self.table.lock().take(sequence, set.everything, capacity)
     }
 
     fn flush(&self, _: FlushSet) -> Io<SmallVec<[DiskNumber; 1]>> {
@@ -82,12 +82,12 @@ async fn found(world: &World, block: Option<&ChecksumBlock>) -> Table {
         None => Table::empty(ID, 1, 1, 1),
     };
     for (record, entry) in opened.log.entries() {
-        let said = record.head.id.confirmed;
-        table.advance(said, said);
+        let declared = record.head.id.confirmed;
+        table.advance(declared, declared);
         table.apply(&entry.change, opened.log.carrier(record, entry), &Sg::new());
     }
-    let said = opened.log.closed.confirmed;
-    table.advance(said, said);
+    let declared = opened.log.closed.confirmed;
+    table.advance(declared, declared);
     table
 }
 
@@ -112,7 +112,7 @@ fn a_value_set_while_a_record_is_written_is_in_the_next_one() {
         assert_eq!(log.reached().confirmed, 1);
         second.await.unwrap();
         assert_eq!(log.reached().confirmed, 2);
-        assert_eq!(tables.look(&log, |table| sums(table)), [2]);
+        assert_eq!(tables.with_table(&log, |table| sums(table)), [2]);
         drop(log);
         let table = found(&world, None).await;
         assert_eq!(sums(&table)[0], 2, "the flush of the second value was acknowledged");
@@ -131,7 +131,7 @@ fn a_checkpoint_between_a_durable_record_and_its_answer_carries_it() {
         tables.set(1);
         let flush = log.flush(everything());
         world.env.sleep(SLOW / 2).await;
-        let block = tables.look(&log, |table| {
+        let block = tables.with_table(&log, |table| {
             table.begin_blocks(0, 1);
             table.block(0).expect("all is known")
         });
@@ -157,11 +157,11 @@ fn a_value_whose_flush_failed_is_old_or_new_and_not_lost() {
         let log = log(&world, &tables).await;
         tables.set(1);
         log.flush(everything()).await.unwrap();
-        tables.look(&log, |table| table.set(0, smallvec![Value::Written(2)]));
+        tables.with_table(&log, |table| table.set(0, smallvec![Value::Written(2)]));
         world.machine.rule(DATA, Rule::new(Op::Flush, When::Nth(0), Fault::Error));
         assert_eq!(log.flush(everything()).await, Err(LogError::NotFlushed(DATA_DISK)));
-        log.said(2).await.unwrap();
-        assert_eq!(tables.look(&log, |table| (sums(table), table.is_open(0))), (vec![2, 1], true));
+        log.wait_declared(2).await.unwrap();
+        assert_eq!(tables.with_table(&log, |table| (sums(table), table.is_open(0))), (vec![2, 1], true));
         drop(log);
         world.env.sleep(SLOW).await;
         let table = found(&world, None).await;

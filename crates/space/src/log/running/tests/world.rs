@@ -90,13 +90,13 @@ impl TestCoordinator {
         self.history.lock().push((self.machine.events(), rows));
     }
 
-    async fn failed(self: Arc<Self>, index: u8) -> Result<Verdict, Deposed> {
+    async fn failed(self: Arc<Self>, index: u8) -> Result<FailureDecision, Deposed> {
         self.env.sleep(self.delay).await;
         let rows = self.rows();
         let others = rows.iter().any(|(other, place)| *other != index && !place.is_stale);
         if others || rows[&index].is_stale {
             self.change(|rows| rows.get_mut(&index).expect("it is there").is_stale = true);
-            return Ok(Verdict::LeftOut);
+            return Ok(FailureDecision::Removed);
         }
         loop {
             if *self.deposed.lock() {
@@ -105,7 +105,7 @@ impl TestCoordinator {
             match self.machine.open(rows[&index].slot) {
                 Ok(disk) => {
                     let number = DiskNumber(rows[&index].slot.0 as u16);
-                    return Ok(Verdict::Again(Port::new(
+                    return Ok(FailureDecision::Retry(Port::new(
                         number,
                         Membership(1),
                         disk,
@@ -132,11 +132,11 @@ fn index_of(allocation: u32) -> u8 {
 struct Handle(Arc<TestCoordinator>);
 
 impl Coordination for Handle {
-    fn replica_failed(&self, allocation: u32, _: DiskError) -> Io<Result<Verdict, Deposed>> {
+    fn replica_failed(&self, allocation: u32, _: DiskError) -> Io<Result<FailureDecision, Deposed>> {
         Io::pending(Arc::clone(&self.0).failed(index_of(allocation)))
     }
 
-    fn replicas_set_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
+    fn replicas_rolled_back(&self, allocations: Vec<u32>) -> Io<Result<Vec<u32>, Deposed>> {
         let coordinator = Arc::clone(&self.0);
         let indices: Vec<u8> = allocations.iter().map(|allocation| index_of(*allocation)).collect();
         Io::pending(async move {
@@ -165,8 +165,8 @@ impl Coordination for Handle {
     }
 }
 
-impl Source for TestSpace {
-    fn take(&self, _: u64, set: &FlushSet, room: &mut Room) -> Taken {
+impl EntrySource for TestSpace {
+    fn take(&self, _: u64, set: &FlushSet, capacity: &mut RecordCapacity) -> Taken {
         let mut taken = Taken::default();
         let flushes = |disk: &DiskNumber| set.everything || set.disks.contains(disk);
         self.waiting.lock().retain(|waiting| {
@@ -174,7 +174,7 @@ impl Source for TestSpace {
                 return true;
             }
             let size = Size { body: waiting.entry.bytes(), units: arena::sg_len(&waiting.payload) / BLOCK };
-            taken.has_rest |= !room.add(size);
+            taken.has_rest |= !capacity.add(size);
             if !taken.has_rest {
                 taken.content.entries.push(waiting.entry.clone());
                 taken.content.payload.extend(waiting.payload.clone());

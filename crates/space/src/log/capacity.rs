@@ -14,7 +14,7 @@ pub struct Size {
 
 /// Room for entries in a record.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct RecordCapacity {
     blocks: u64,
     used: Size,
 }
@@ -30,14 +30,14 @@ impl Size {
     }
 }
 
-impl Room {
+impl RecordCapacity {
     /// An empty record of at most so many blocks.
-    pub fn new(blocks: u64) -> Room {
-        Room { blocks, used: Size::default() }
+    pub fn new(blocks: u64) -> RecordCapacity {
+        RecordCapacity { blocks, used: Size::default() }
     }
 
     /// Whether entries of this size fit.
-    pub fn has(&self, size: Size) -> bool {
+    pub fn fits(&self, size: Size) -> bool {
         let with = self.used.and(size);
         with.blocks() <= self.blocks
             && with.blocks() - with.units as u64 <= u64::from(HEAD_BLOCKS_MAX)
@@ -46,10 +46,10 @@ impl Room {
 
     /// Adds entries of this size, if they fit; returns whether they do.
     pub fn add(&mut self, size: Size) -> bool {
-        let has = self.has(size);
-        if has {
+        let fits = self.fits(size);
+        if fits {
             self.used = self.used.and(size);
         }
-        has
+        fits
     }
 }

@@ -16,26 +16,26 @@ use crate::cache::Cached;
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingGroups {
     groups: Mutex<Vec<Arc<Cached>>>,
     /// Groups whose values the next record must take, for its own flush (FUA), or that need no flush.
     urgent: Mutex<Vec<Arc<Cached>>>,
     /// The groups of writes that block a value, one for each write.
-    holding: Mutex<Vec<Arc<Cached>>>,
+    blocking: Mutex<Vec<Arc<Cached>>>,
     /// Callers that wait for a flush.
-    flushing: AtomicUsize,
+    flush_waiters: AtomicUsize,
 }
 
 /// A write that blocks a value; it ends on drop.
-pub(crate) struct Holding {
-    waiting: Arc<Waiting>,
+pub(crate) struct BlockingWrite {
+    waiting: Arc<WaitingGroups>,
     cached: Arc<Cached>,
 }
 
 /// A caller that waits for a flush.
-pub(crate) struct Flushing(Arc<Waiting>);
+pub(crate) struct FlushWaiter(Arc<WaitingGroups>);
 
-impl Waiting {
+impl WaitingGroups {
     /// Adds a group with a waiting value.
     pub(crate) fn add(&self, cached: &Arc<Cached>) {
         if !cached.is_listed.swap(true, Ordering::SeqCst) {
@@ -62,32 +62,35 @@ impl Waiting {
     }
 
     /// Begins a write that blocks a value. Returns `None` if a caller waits for a flush: the flush comes first.
-    pub(crate) fn hold(self: &Arc<Waiting>, cached: &Arc<Cached>) -> Option<Holding> {
-        self.holding.lock().push(Arc::clone(cached));
-        let holding = Holding { waiting: Arc::clone(self), cached: Arc::clone(cached) };
-        (self.flushing.load(Ordering::SeqCst) == 0).then_some(holding)
+    pub(crate) fn begin_blocking_write(
+        self: &Arc<WaitingGroups>,
+        cached: &Arc<Cached>,
+    ) -> Option<BlockingWrite> {
+        self.blocking.lock().push(Arc::clone(cached));
+        let blocking = BlockingWrite { waiting: Arc::clone(self), cached: Arc::clone(cached) };
+        (self.flush_waiters.load(Ordering::SeqCst) == 0).then_some(blocking)
     }
 
     /// Registers a caller that waits for a flush. Returns the groups in which a write may block an earlier
     /// acknowledged value.
-    pub(crate) fn flush(self: &Arc<Waiting>) -> (Flushing, Vec<Arc<Cached>>) {
-        self.flushing.fetch_add(1, Ordering::SeqCst);
-        (Flushing(Arc::clone(self)), self.holding.lock().clone())
+    pub(crate) fn flush(self: &Arc<WaitingGroups>) -> (FlushWaiter, Vec<Arc<Cached>>) {
+        self.flush_waiters.fetch_add(1, Ordering::SeqCst);
+        (FlushWaiter(Arc::clone(self)), self.blocking.lock().clone())
     }
 }
 
-impl Drop for Holding {
+impl Drop for BlockingWrite {
     fn drop(&mut self) {
-        let mut holding = self.waiting.holding.lock();
-        if let Some(at) = holding.iter().position(|cached| Arc::ptr_eq(cached, &self.cached)) {
-            holding.swap_remove(at);
+        let mut blocking = self.waiting.blocking.lock();
+        if let Some(at) = blocking.iter().position(|cached| Arc::ptr_eq(cached, &self.cached)) {
+            blocking.swap_remove(at);
         }
     }
 }
 
-impl Drop for Flushing {
+impl Drop for FlushWaiter {
     fn drop(&mut self) {
-        self.0.flushing.fetch_sub(1, Ordering::SeqCst);
+        self.0.flush_waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

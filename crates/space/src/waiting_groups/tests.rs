@@ -13,14 +13,14 @@ async fn a_write_that_holds_up_a_value_waits_for_flushes_and_they_for_it() {
     let id = TableId { row: key.row, birth: 1, set: 0, group: 0 };
     let load = || async move { Ok((Table::empty(id, 1, 1, 2), Source::All)) };
     let cached = cache.get(&Env::real(), key, Need::Whole, load).wait().await.unwrap();
-    let waiting = Arc::<Waiting>::default();
-    let write = waiting.hold(&cached);
+    let waiting = Arc::<WaitingGroups>::default();
+    let write = waiting.begin_blocking_write(&cached);
     assert!(write.is_some());
-    let (flush, holding) = waiting.flush();
-    assert!(holding.len() == 1 && waiting.hold(&cached).is_none());
+    let (flush, blocking) = waiting.flush();
+    assert!(blocking.len() == 1 && waiting.begin_blocking_write(&cached).is_none());
     drop((write, flush));
-    let (flush, holding) = waiting.flush();
-    assert!(holding.is_empty());
+    let (flush, blocking) = waiting.flush();
+    assert!(blocking.is_empty());
     drop(flush);
-    assert!(waiting.hold(&cached).is_some());
+    assert!(waiting.begin_blocking_write(&cached).is_some());
 }
