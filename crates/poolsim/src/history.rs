@@ -1,8 +1,8 @@
 //! Random histories of a pool with spaces of all kinds. Users, jobs, changes of the disks and faults run
-//! concurrently, over several lives of the server.
+//! concurrently, over several runs of the server.
 //!
-//! The seed decides everything. A life of the server ends with a power cut at any event, the end of the process
-//! alone, a clean export, or because another process takes the pool while this one still runs. Between lives, disks
+//! The seed decides everything. A run of the server ends with a power cut at any event, the end of the process
+//! alone, a clean export, or because another process takes the pool while this one still runs. Between runs, disks
 //! are rolled back to images of any moment. A [`Model`](crate::model::Model) states which bytes a read may return.
 //! The checks are:
 //!
@@ -20,11 +20,11 @@ mod bed;
 mod chaos;
 mod copies;
 mod disks;
+mod final_check;
 mod jobs;
-mod last;
-mod life;
 mod random;
-mod second;
+mod second_disk;
+mod server_run;
 mod shape;
 mod users;
 
@@ -32,7 +32,7 @@ use disk::Image;
 use disk::sim::SlotId;
 
 use crate::world::virtual_time;
-use bed::Bed;
+use bed::TestBed;
 use random::Random;
 use shape::Shape;
 
@@ -40,18 +40,19 @@ use shape::Shape;
 pub(crate) fn run(seed: u64) -> Vec<Image> {
     virtual_time(async {
         let mut random = Random::new(seed);
-        let (copies_change, second_leaves) = (copies::change_in(seed), second::leaves_in(seed));
-        let shape = Shape { copies_change, second_leaves, ..Shape::of(&mut random) };
-        let (bed, mut site) = Bed::create(seed, shape).await;
+        let (copies_change, removes_second_disk) =
+            (copies::is_tested_in(seed), second_disk::is_tested_in(seed));
+        let shape = Shape { copies_change, removes_second_disk, ..Shape::of(&mut random) };
+        let (bed, mut server) = TestBed::create(seed, shape).await;
         let history = async {
-            let lives = 1 + random.below(4);
-            let mut before = None;
-            for life in 0..lives {
-                bed.note(|| format!("life {life}"));
-                let ending = life::live(&bed, &site, before.take(), &mut random).await;
-                (site, before) = life::next(&bed, site, ending, &mut random).await;
+            let runs = 1 + random.below(4);
+            let mut previous = None;
+            for run in 0..runs {
+                bed.note(|| format!("run {run}"));
+                let ending = server_run::run(&bed, &server, previous.take(), &mut random).await;
+                (server, previous) = server_run::start_next(&bed, server, ending, &mut random).await;
             }
-            last::check(&bed, site, before, &mut random).await;
+            final_check::check(&bed, server, previous, &mut random).await;
         };
         let end = tokio::time::timeout(std::time::Duration::from_secs(1800), history).await;
         end.unwrap_or_else(|_| bed.fail("a call does not end"));

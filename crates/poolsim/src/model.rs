@@ -11,7 +11,7 @@
 //!    any other change may have happened or not. The first read decides that; later crashes do not change the
 //!    decision.
 //! 4. A change that failed may have happened, until it is replaced.
-//! 5. A disk may be damaged or rolled back when a pool is opened again ([`Model::lied`]). Then a read of a mirrored
+//! 5. A disk may be damaged or rolled back when a pool is opened again ([`Model::disk_was_corrupted`]). Then a read of a mirrored
 //!    unit that was not flushed since its last change may return that disk's copy: the log has no checksum of the new
 //!    data yet. Two reads agree. The same applies to a unit that a crash has left undecided, if bits are flipped
 //!    before a read decides it ([`Model::flipped`]).
@@ -33,7 +33,7 @@ pub(crate) struct Model {
     /// Discards in flight, with their versions: they also apply to a unit whose first write begins meanwhile.
     discards: Vec<(u64, Range<u64>)>,
     /// Units that may have any contents, and the bytes that a read has returned since.
-    strange: BTreeMap<u64, Option<Vec<u8>>>,
+    undefined: BTreeMap<u64, Option<Vec<u8>>>,
     /// Units in which a few bits may be wrong.
     flipped: BTreeSet<u64>,
 }
@@ -103,7 +103,7 @@ impl Model {
             forget(changes);
         }
         if end != End::Failed {
-            self.strange.retain(|unit, _| !units.contains(unit));
+            self.undefined.retain(|unit, _| !units.contains(unit));
             self.flipped.retain(|unit| !units.contains(unit));
         }
     }
@@ -137,9 +137,9 @@ impl Model {
     }
 
     /// Rule 5: a disk was damaged or rolled back.
-    pub(crate) fn lied(&mut self) {
+    pub(crate) fn disk_was_corrupted(&mut self) {
         for unit in self.changing() {
-            self.strange.entry(unit).or_insert(None);
+            self.undefined.entry(unit).or_insert(None);
         }
     }
 
@@ -177,13 +177,13 @@ impl Model {
     /// # Errors If the model does not allow these bytes: the reason.
     pub(crate) fn read(&mut self, unit: u64, bytes: &[u8], began: u64) -> Result<(), String> {
         let possible = self.possible(unit, began);
-        if let Some(strange) = self.strange.get_mut(&unit) {
+        if let Some(undefined) = self.undefined.get_mut(&unit) {
             let is_expected = tell(bytes)
                 .is_some_and(|(of, version)| (of == unit || version == 0) && possible.contains(&version));
-            match strange {
-                None if is_expected => _ = self.strange.remove(&unit),
+            match undefined {
+                None if is_expected => _ = self.undefined.remove(&unit),
                 None => {
-                    *strange = Some(bytes.to_vec());
+                    *undefined = Some(bytes.to_vec());
                     return Ok(());
                 }
                 Some(before) if before == bytes || is_expected => return Ok(()),
@@ -198,7 +198,7 @@ impl Model {
                 wrong <= BITS
             };
             if possible.iter().any(is_near) {
-                self.strange.insert(unit, Some(bytes.to_vec()));
+                self.undefined.insert(unit, Some(bytes.to_vec()));
                 return Ok(());
             }
         }

@@ -24,17 +24,17 @@ pub(crate) struct Fences {
 
 /// Whether the calls of a process reach the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
-    Runs,
+pub(crate) enum ProcessState {
+    Running,
     /// Calls wait before they reach a disk.
-    Stalls,
+    Stalled,
     /// The process has ended: new calls fail, and waiting ones never reach a disk.
     Ended,
 }
 
 /// See the module. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Process(Arc<watch::Sender<Reach>>);
+pub(crate) struct Process(Arc<watch::Sender<ProcessState>>);
 
 /// A handle of a disk.
 struct Handle {
@@ -61,14 +61,14 @@ impl Fences {
 
 impl Process {
     pub(crate) fn new() -> Process {
-        Process(Arc::new(watch::Sender::new(Reach::Runs)))
+        Process(Arc::new(watch::Sender::new(ProcessState::Running)))
     }
 
-    pub(crate) fn set(&self, reach: Reach) {
-        self.0.send_replace(reach);
+    pub(crate) fn set(&self, state: ProcessState) {
+        self.0.send_replace(state);
     }
 
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn state(&self) -> ProcessState {
         self.0.get()
     }
 
@@ -96,9 +96,9 @@ impl Handle {
     ) -> Io<T> {
         let context = Ctx { deadline: None, ..*c };
         let gate = Arc::clone(&self.gate);
-        match self.process.reach() {
-            Reach::Ended => start(Err(DiskError::Gone { at })),
-            Reach::Runs => {
+        match self.process.state() {
+            ProcessState::Ended => start(Err(DiskError::Gone { at })),
+            ProcessState::Running => {
                 let pass = match gate.enter(&context, at) {
                     Ok(pass) => pass,
                     Err(error) => return start(Err(error)),
@@ -112,11 +112,11 @@ impl Handle {
                     }),
                 }
             }
-            Reach::Stalls => {
-                let mut reach = self.process.0.subscribe();
+            ProcessState::Stalled => {
+                let mut state = self.process.0.subscribe();
                 self.task(c, late, async move {
-                    let reach = reach.wait_for(|reach| *reach != Reach::Stalls).await;
-                    if !matches!(reach, Ok(Reach::Runs)) {
+                    let state = state.wait_for(|state| *state != ProcessState::Stalled).await;
+                    if !matches!(state, Ok(ProcessState::Running)) {
                         return start(Err(DiskError::Gone { at })).wait().await;
                     }
                     match gate.enter(&context, at) {
@@ -195,7 +195,7 @@ impl Disk for Handle {
     }
 
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
-        if self.process.reach() == Reach::Ended {
+        if self.process.state() == ProcessState::Ended {
             return Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Fence) }));
         }
         let (shared, own) = (self.gate.fence(epoch), self.disk.fence(c, epoch));
@@ -206,9 +206,9 @@ impl Disk for Handle {
     }
 
     fn check(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        match self.process.reach() {
-            Reach::Ended => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
-            Reach::Runs | Reach::Stalls => self.disk.check(c),
+        match self.process.state() {
+            ProcessState::Ended => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
+            ProcessState::Running | ProcessState::Stalled => self.disk.check(c),
         }
     }
 }

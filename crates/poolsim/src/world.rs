@@ -39,7 +39,7 @@ pub(crate) struct World {
 }
 
 /// An owner that is linked to the pool.
-pub(crate) struct Owned {
+pub(crate) struct OwnedSpace {
     pub(crate) id: SpaceId,
     pub(crate) space: Space,
     _link: Arc<dyn Owner>,
@@ -47,12 +47,12 @@ pub(crate) struct Owned {
 }
 
 /// A pool with a mirror in which some units durably have the value 1.
-pub(crate) async fn filled(seed: u64, disks: u16) -> (World, Pool, Owned, SpaceId) {
+pub(crate) async fn filled(seed: u64, disks: u16) -> (World, Pool, OwnedSpace, SpaceId) {
     filled_in(World::new(seed, disks)).await
 }
 
 /// [`filled`] on this machine.
-pub(crate) async fn filled_in(world: World) -> (World, Pool, Owned, SpaceId) {
+pub(crate) async fn filled_in(world: World) -> (World, Pool, OwnedSpace, SpaceId) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");
@@ -102,13 +102,13 @@ impl World {
     }
 
     /// Another process on this machine, with another process number.
-    pub(crate) fn another(&self, number: u32) -> World {
+    pub(crate) fn another_process(&self, number: u32) -> World {
         let on = World::on(self.env.clone(), self.machine.clone(), self.fences.clone());
         World { host: host(number), ..on }
     }
 
     /// The next process with the same number, after this one has ended; after a power cut with new fences.
-    pub(crate) fn following(&self, fences: Option<Fences>) -> World {
+    pub(crate) fn next_process(&self, fences: Option<Fences>) -> World {
         let fences = fences.unwrap_or_else(|| self.fences.clone());
         World { host: self.host.clone(), ..World::on(self.env.clone(), self.machine.clone(), fences) }
     }
@@ -179,7 +179,7 @@ impl World {
     }
 
     /// Becomes the owner of a space.
-    pub(crate) async fn own(&self, pool: &Pool, space: SpaceId) -> Result<Owned, SpaceError> {
+    pub(crate) async fn own(&self, pool: &Pool, space: SpaceId) -> Result<OwnedSpace, SpaceError> {
         self.own_through(pool, space, Arc::new(pool.clone())).await
     }
 
@@ -189,7 +189,7 @@ impl World {
         pool: &Pool,
         space: SpaceId,
         coordinator: Arc<dyn Coordinator>,
-    ) -> Result<Owned, SpaceError> {
+    ) -> Result<OwnedSpace, SpaceError> {
         let mut owner = pool.owner(space).expect("a space");
         loop {
             match self.try_own(pool, owner, Arc::clone(&coordinator)).await? {
@@ -205,7 +205,7 @@ impl World {
         pool: &Pool,
         owner: OwnerId,
         coordinator: Arc<dyn Coordinator>,
-    ) -> Result<Option<Owned>, SpaceError> {
+    ) -> Result<Option<OwnedSpace>, SpaceError> {
         let _opening = pool.register_opening(owner);
         let view = Coordinator::view(pool, owner, None).wait().await?.expect("the newest view");
         let disks = pool.clone();
@@ -226,11 +226,11 @@ impl World {
         let link: Arc<dyn Owner> = Arc::new(opened.clone());
         let is_linked = pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>);
         let arena = self.arena.clone();
-        Ok(is_linked.then(|| Owned { id: owner.space, space: opened, _link: link, arena }))
+        Ok(is_linked.then(|| OwnedSpace { id: owner.space, space: opened, _link: link, arena }))
     }
 }
 
-impl Owned {
+impl OwnedSpace {
     /// Writes a value to each of these units.
     pub(crate) async fn write(&self, units: std::ops::Range<u64>, value: u8) -> Result<(), SpaceError> {
         let src: Sg = units.clone().map(|unit| IoBuf::from(fill(unit, value))).collect();
@@ -243,7 +243,7 @@ impl Owned {
 
     /// Whether each of these units has this value.
     pub(crate) async fn has(&self, units: std::ops::Range<u64>, value: u8) -> Result<bool, SpaceError> {
-        Ok(self.read(units.clone()).await? == Owned::filled(units, value))
+        Ok(self.read(units.clone()).await? == OwnedSpace::filled(units, value))
     }
 
     /// The bytes of units with this value.

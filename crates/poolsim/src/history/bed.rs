@@ -1,4 +1,4 @@
-//! State shared by all lives of the server: the machine, the models of the spaces, and which disks are bad.
+//! State shared by all runs of the server: the machine, the models of the spaces, and which disks are bad.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ use space::SpaceError;
 
 use super::shape::Shape;
 use crate::model::Model;
-use crate::process::{Fences, Reach};
-use crate::world::{Owned, World, slot_of};
+use crate::process::{Fences, ProcessState};
+use crate::world::{OwnedSpace, World, slot_of};
 
 /// Bytes of a disk.
 pub(super) const DISK_BYTES: u64 = 64 << 20;
 
 /// See the module.
-pub(super) struct Bed {
+pub(super) struct TestBed {
     pub(super) seed: u64,
     pub(super) shape: Shape,
     pub(super) env: Env,
@@ -30,7 +30,7 @@ pub(super) struct Bed {
     /// Bad disks that are not plugged in.
     pub(super) pulled: RefCell<BTreeSet<usize>>,
     /// Bad disks that were damaged or rolled back.
-    pub(super) lying: RefCell<BTreeSet<usize>>,
+    pub(super) corrupted: RefCell<BTreeSet<usize>>,
     /// Rolled-back disks without further damage.
     pub(super) rolled_back: RefCell<BTreeSet<usize>>,
     /// The pool's numbers of the disks, by slot.
@@ -47,14 +47,14 @@ pub(super) struct Bed {
 }
 
 /// A process that has opened the pool and owns all of its spaces.
-pub(super) struct Site {
+pub(super) struct Server {
     pub(super) world: World,
     pub(super) pool: Pool,
-    pub(super) spaces: Vec<Owned>,
+    pub(super) spaces: Vec<OwnedSpace>,
 }
 
-impl Bed {
-    pub(super) async fn create(seed: u64, shape: Shape) -> (Bed, Site) {
+impl TestBed {
+    pub(super) async fn create(seed: u64, shape: Shape) -> (TestBed, Server) {
         let env = Env::simulated(seed);
         let machine = Machine::new(&env, seed);
         for n in 0..shape.disks {
@@ -68,10 +68,10 @@ impl Bed {
         for record in &shape.spaces {
             pool.create_space(record.clone()).await.expect("a space");
         }
-        let (models, bad, pulled, lying, numbers, images, is_busy, jobs, notes) = Default::default();
+        let (models, bad, pulled, corrupted, numbers, images, is_busy, jobs, notes) = Default::default();
         let (removes_bad, rolled_back) = Default::default();
         let began = env.now();
-        let bed = Bed {
+        let bed = TestBed {
             seed,
             shape,
             env,
@@ -79,7 +79,7 @@ impl Bed {
             models,
             bad,
             pulled,
-            lying,
+            corrupted,
             rolled_back,
             numbers,
             images,
@@ -93,21 +93,21 @@ impl Bed {
         let numbers = pool.members().iter().map(|of| (slot_of(&*of.disk).0, of.number)).collect();
         *bed.numbers.borrow_mut() = numbers;
         let models = bed.shape.spaces.iter().map(|_| RefCell::default()).collect();
-        let bed = Bed { models, ..bed };
-        let site = bed.own_all(world, pool).await.unwrap_or_else(|e| bed.fail(&format!("owning: {e}")));
-        (bed, site)
+        let bed = TestBed { models, ..bed };
+        let server = bed.own_all(world, pool).await.unwrap_or_else(|e| bed.fail(&format!("owning: {e}")));
+        (bed, server)
     }
 
     /// Becomes the owner of all spaces of a pool.
-    pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Site, SpaceError> {
-        if !self.lying.borrow().is_empty() {
-            self.mirrored(Model::lied);
+    pub(super) async fn own_all(&self, world: World, pool: Pool) -> Result<Server, SpaceError> {
+        if !self.corrupted.borrow().is_empty() {
+            self.mirrored(Model::disk_was_corrupted);
         }
         let mut spaces = Vec::new();
         for number in 0..self.shape.spaces.len() {
             spaces.push(world.own(&pool, SpaceId(number as u32)).await?);
         }
-        Ok(Site { world, pool, spaces })
+        Ok(Server { world, pool, spaces })
     }
 
     /// Updates the models of all mirrored spaces.
@@ -126,7 +126,7 @@ impl Bed {
         self.notes.borrow_mut().push(line);
     }
 
-    /// [`Bed::note`] for the many calls of users: only with `POOLSIM_NOTES`.
+    /// [`TestBed::note`] for the many calls of users: only with `POOLSIM_NOTES`.
     pub(super) fn trace(&self, what: impl FnOnce() -> String) {
         if std::env::var_os("POOLSIM_NOTES").is_some() {
             self.note(what);
@@ -150,27 +150,27 @@ impl Bed {
     }
 
     /// Whether this disk may become bad, or bad again.
-    pub(super) fn may_spoil(&self, slot: usize) -> bool {
+    pub(super) fn may_become_bad(&self, slot: usize) -> bool {
         let (bad, budget) = (self.bad.borrow(), self.shape.budget());
         let has_room = bad.len() < budget || bad.len() == budget && bad.contains(&slot);
         self.shape.has_mishaps && !self.removes_bad.get() && has_room
     }
 
-    pub(super) fn spoil(&self, slot: usize) {
+    pub(super) fn mark_bad(&self, slot: usize) {
         self.bad.borrow_mut().insert(slot);
     }
 
     /// Whether a call may fail with this error: the machine is off, the process has ended, or a new row finds no
     /// room.
-    pub(super) fn excuses(&self, site: &Site, error: &SpaceError) -> bool {
-        let is_over = !self.machine.is_on() || site.world.process.reach() != Reach::Runs;
+    pub(super) fn is_excused(&self, server: &Server, error: &SpaceError) -> bool {
+        let is_over = !self.machine.is_on() || server.world.process.state() != ProcessState::Running;
         let has_no_place = matches!(error, SpaceError::Seam(SeamError::NoRoom(NoPlace::NoRoom { .. })));
         is_over || has_no_place && (!self.bad.borrow().is_empty() || self.is_busy.get())
     }
 
     /// Fails the test unless the error is excused.
-    pub(super) fn refuse(&self, site: &Site, what: &str, error: &SpaceError) {
-        if !self.excuses(site, error) {
+    pub(super) fn fail_unless_excused(&self, server: &Server, what: &str, error: &SpaceError) {
+        if !self.is_excused(server, error) {
             self.fail(&format!("{what}: {error}"));
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Shape {
     /// Jobs change the number of copies of spaces.
     pub(super) copies_change: bool,
     /// A disk is taken offline beside one that was rolled back.
-    pub(super) second_leaves: bool,
+    pub(super) removes_second_disk: bool,
 }
 
 impl Shape {
@@ -43,8 +43,8 @@ impl Shape {
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
         let is_fenced = !random.one_in(3);
-        let (copies_change, second_leaves) = (false, false);
-        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change, second_leaves }
+        let (copies_change, removes_second_disk) = (false, false);
+        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change, removes_second_disk }
     }
 
     /// The resiliencies that a space may get.

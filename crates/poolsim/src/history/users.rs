@@ -7,50 +7,50 @@ use arena::Sg;
 use pool_seam::UNIT;
 use space::SpaceError;
 
-use super::bed::{Bed, Site};
+use super::bed::{Server, TestBed};
 use super::random::Random;
 use crate::model::{End, fill, tell};
 
 /// Runs this many steps in one space.
-pub(super) async fn user(bed: &Bed, site: &Site, space: usize, steps: u64, mut random: Random) {
+pub(super) async fn user(bed: &TestBed, server: &Server, space: usize, steps: u64, mut random: Random) {
     for _ in 0..steps {
         if random.one_in(3) {
             bed.env.sleep(Duration::from_millis(random.below(12))).await;
         }
         let units = somewhere(bed, space, &mut random);
         match random.below(16) {
-            0..7 => write(bed, site, space, units, false).await,
-            7..9 => write(bed, site, space, units, true).await,
-            9 => discard(bed, site, space, units).await,
+            0..7 => write(bed, server, space, units, false).await,
+            7..9 => write(bed, server, space, units, true).await,
+            9 => discard(bed, server, space, units).await,
             10 => {
                 let units = match random.one_in(4) {
                     true => row_of(bed, space, units.start),
                     false => units.start..units.start + 30,
                 };
-                discard(bed, site, space, inside(bed, space, units)).await
+                discard(bed, server, space, inside(bed, space, units)).await
             }
-            11..14 => flush(bed, site, space).await,
-            _ => read(bed, site, space, units).await,
+            11..14 => flush(bed, server, space).await,
+            _ => read(bed, server, space, units).await,
         }
     }
 }
 
-fn row_units(bed: &Bed, space: usize) -> u64 {
+fn row_units(bed: &TestBed, space: usize) -> u64 {
     u64::from(bed.shape.spaces[space].columns) * 512
 }
 
-fn row_of(bed: &Bed, space: usize, unit: u64) -> Range<u64> {
+fn row_of(bed: &TestBed, space: usize, unit: u64) -> Range<u64> {
     let length = row_units(bed, space);
     unit / length * length..(unit / length + 1) * length
 }
 
-fn inside(bed: &Bed, space: usize, units: Range<u64>) -> Range<u64> {
+fn inside(bed: &TestBed, space: usize, units: Range<u64>) -> Range<u64> {
     let end = bed.shape.spaces[space].size / UNIT;
     units.start.min(end - 1)..units.end.min(end)
 }
 
 /// A range from few units: at the beginning of a row, the end of one, or a boundary of groups.
-fn somewhere(bed: &Bed, space: usize, random: &mut Random) -> Range<u64> {
+fn somewhere(bed: &TestBed, space: usize, random: &mut Random) -> Range<u64> {
     let row = row_units(bed, space);
     let rows = bed.shape.spaces[space].size / UNIT / row;
     let base = match random.below(8) {
@@ -79,50 +79,50 @@ fn is_beyond(error: &SpaceError) -> bool {
     matches!(error, SpaceError::Beyond { .. })
 }
 
-async fn write(bed: &Bed, site: &Site, space: usize, units: Range<u64>, through: bool) {
+async fn write(bed: &TestBed, server: &Server, space: usize, units: Range<u64>, through: bool) {
     let version = bed.models[space].borrow_mut().write_begun(units.clone());
     let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
     bed.trace(|| format!("space {space}: {version} begins, {units:?}"));
-    let result = site.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
+    let result = server.spaces[space].space.write(units.start * UNIT, src, through).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, through));
     bed.trace(|| format!("space {space}: {version} to {units:?}, through {through}: {result:?}"));
     if let Err(error) = result
         && !is_beyond(&error)
     {
-        bed.refuse(site, &format!("write of {units:?} of space {space}"), &error);
+        bed.fail_unless_excused(server, &format!("write of {units:?} of space {space}"), &error);
     }
 }
 
-async fn discard(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
+async fn discard(bed: &TestBed, server: &Server, space: usize, units: Range<u64>) {
     let version = bed.models[space].borrow_mut().discard_begun(units.clone());
     let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
     bed.trace(|| format!("space {space}: {version} begins, {units:?}"));
-    let result = site.spaces[space].space.discard(address, length).wait().await;
+    let result = server.spaces[space].space.discard(address, length).wait().await;
     bed.models[space].borrow_mut().ended(units.clone(), version, end_of(&result, false));
     bed.trace(|| format!("space {space}: discard {version} of {units:?}: {result:?}"));
     if let Err(error) = result
         && !is_beyond(&error)
     {
-        bed.refuse(site, &format!("discard of {units:?} of space {space}"), &error);
+        bed.fail_unless_excused(server, &format!("discard of {units:?} of space {space}"), &error);
     }
 }
 
-pub(super) async fn flush(bed: &Bed, site: &Site, space: usize) {
+pub(super) async fn flush(bed: &TestBed, server: &Server, space: usize) {
     let began = bed.models[space].borrow_mut().time();
     bed.trace(|| format!("space {space}: {began} begins"));
-    let flushed = site.spaces[space].flush().await;
+    let flushed = server.spaces[space].flush().await;
     bed.trace(|| format!("space {space}: flush {began}: {flushed:?}"));
     match flushed {
         Ok(()) => bed.models[space].borrow_mut().flushed(began),
-        Err(error) => bed.refuse(site, &format!("flush of space {space}"), &error),
+        Err(error) => bed.fail_unless_excused(server, &format!("flush of space {space}"), &error),
     }
 }
 
 /// Reads, and compares the bytes with the model.
-pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>) {
+pub(super) async fn read(bed: &TestBed, server: &Server, space: usize, units: Range<u64>) {
     let began = bed.models[space].borrow_mut().time();
     bed.trace(|| format!("space {space}: {began} begins"));
-    match site.spaces[space].read(units.clone()).await {
+    match server.spaces[space].read(units.clone()).await {
         Ok(bytes) => {
             let mut model = bed.models[space].borrow_mut();
             for (unit, bytes) in units.zip(bytes.chunks(UNIT as usize)) {
@@ -134,19 +134,19 @@ pub(super) async fn read(bed: &Bed, site: &Site, space: usize, units: Range<u64>
             }
         }
         Err(error) if is_beyond(&error) => {}
-        Err(error) => bed.refuse(site, &format!("read of {units:?} of space {space}"), &error),
+        Err(error) => bed.fail_unless_excused(server, &format!("read of {units:?} of space {space}"), &error),
     }
 }
 
 /// Reads everything that was ever written.
-pub(super) async fn read_all(bed: &Bed, site: &Site) {
+pub(super) async fn read_all(bed: &TestBed, server: &Server) {
     for space in 0..bed.models.len() {
         let units = bed.models[space].borrow().units();
         let mut at = 0;
         while at < units.len() {
             let follows = |next: &usize| units[*next] == units[at] + (*next - at) as u64 && *next < at + 16;
             let end = (at..units.len()).take_while(follows).last().expect("the first") + 1;
-            read(bed, site, space, units[at]..units[at] + (end - at) as u64).await;
+            read(bed, server, space, units[at]..units[at] + (end - at) as u64).await;
             at = end;
         }
     }
@@ -154,9 +154,9 @@ pub(super) async fn read_all(bed: &Bed, site: &Site) {
 
 /// A user of a deposed owner: no call may be acknowledged after `is_deposed`, and reads must never return values
 /// written after that.
-pub(super) async fn ghost(
-    bed: &Bed,
-    site: &Site,
+pub(super) async fn deposed_user(
+    bed: &TestBed,
+    server: &Server,
     space: usize,
     is_deposed: &std::cell::Cell<bool>,
     mut random: Random,
@@ -170,7 +170,7 @@ pub(super) async fn ghost(
         let (what, result) = match random.below(4) {
             0 => {
                 let began = bed.models[space].borrow_mut().time();
-                let result = site.spaces[space].flush().await;
+                let result = server.spaces[space].flush().await;
                 if result.is_ok() && !is_deposed.get() {
                     bed.models[space].borrow_mut().flushed(began);
                 }
@@ -182,7 +182,7 @@ pub(super) async fn ghost(
                 let src: Sg = units.clone().map(|unit| fill(unit, version)).collect();
                 let through = n == 1;
                 let address = units.start * UNIT;
-                let result = site.spaces[space].space.write(address, src, through).wait().await;
+                let result = server.spaces[space].space.write(address, src, through).wait().await;
                 if let Some(version) = known.filter(|_| !is_deposed.get()) {
                     let end = end_of(&result, through);
                     bed.models[space].borrow_mut().ended(units.clone(), version, end);

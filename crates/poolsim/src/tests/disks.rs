@@ -7,7 +7,7 @@ use pool::Pool;
 use pool::authority::memory::{Fault as Unconfirmed, MemoryAuthority, Register};
 use pool_seam::{DiskNumber, JobId, JobOrder, NodeId, Owner, RowNumber, SpaceId, UNIT};
 
-use crate::world::{Owned, World, filled, mirror, virtual_time};
+use crate::world::{OwnedSpace, World, filled, mirror, virtual_time};
 
 /// The disks with slabs of the space's rows.
 fn disks_of(pool: &Pool, space: SpaceId) -> Vec<DiskNumber> {
@@ -361,7 +361,10 @@ fn a_disk_that_was_rolled_back_is_no_source_for_one_that_returns() {
             for row in ROWS {
                 let Ok(owned) = &before else { break };
                 let read = owned.read(units(row)).await;
-                assert!(read.is_err() || read == Ok(Owned::filled(units(row), 2)), "{back} {away} {row}");
+                assert!(
+                    read.is_err() || read == Ok(OwnedSpace::filled(units(row), 2)),
+                    "{back} {away} {row}"
+                );
             }
             world.machine.plug(SlotId(away));
             pool.return_disk(world.disk(away), false).await.expect("it returns");

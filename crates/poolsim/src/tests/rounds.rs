@@ -14,14 +14,14 @@ use pool_seam::{
 use crate::world::{World, mirror, node_with_two_voters, put_into_nodes, virtual_time};
 
 /// An owner that answers after a delay, and records its calls.
-struct Puppet {
+struct ScriptedOwner {
     env: Env,
     takes: Duration,
     says: Vec<CopyRegions>,
     told: Mutex<Vec<String>>,
 }
 
-impl Owner for Puppet {
+impl Owner for ScriptedOwner {
     fn update(&self, view: Arc<SpaceView>) {
         self.told.lock().push(format!("update {}", view.members().len()));
     }
@@ -56,12 +56,16 @@ impl Owner for Puppet {
 }
 
 /// A pool with a row of a mirror whose owner is a puppet.
-async fn staged(world: &World, takes: Duration, says: Vec<CopyRegions>) -> (Pool, OwnerId, Arc<Puppet>) {
+async fn staged(
+    world: &World,
+    takes: Duration,
+    says: Vec<CopyRegions>,
+) -> (Pool, OwnerId, Arc<ScriptedOwner>) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owner = pool.owner(space).expect("an owner");
-    let puppet = Arc::new(Puppet { env: world.env.clone(), takes, says, told: Mutex::default() });
-    let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
+    let puppet = Arc::new(ScriptedOwner { env: world.env.clone(), takes, says, told: Mutex::default() });
+    let link: Arc<dyn Owner> = Arc::<ScriptedOwner>::clone(&puppet);
     assert!(pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>));
     allocate(&pool, owner, 1, 0).await;
     let (birth, written) = pool.read(|s| {
@@ -130,9 +134,13 @@ fn disks_that_leave_together_leave_in_one_record() {
         let space = pool.create_space(mirror("vm")).await.expect("a space");
         let owner = pool.owner(space).expect("an owner");
         let takes = Duration::from_secs(1);
-        let puppet =
-            Arc::new(Puppet { env: world.env.clone(), takes, says: Vec::new(), told: Mutex::default() });
-        let link: Arc<dyn Owner> = Arc::<Puppet>::clone(&puppet);
+        let puppet = Arc::new(ScriptedOwner {
+            env: world.env.clone(),
+            takes,
+            says: Vec::new(),
+            told: Mutex::default(),
+        });
+        let link: Arc<dyn Owner> = Arc::<ScriptedOwner>::clone(&puppet);
         assert!(pool.link(owner, Arc::downgrade(&link) as Weak<dyn Owner>));
         for row in 0..8 {
             allocate(&pool, owner, 1 + u64::from(row), row).await;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use pool::{HANG_TIMEOUT, Pool, SpaceRecord};
 use pool_seam::{DamageKind, DiskNumber, Resiliency, RowNumber, SpaceId, UNIT};
 
-use crate::world::{Owned, World, coded, mirror, virtual_time};
+use crate::world::{OwnedSpace, World, coded, mirror, virtual_time};
 
 const MS: Duration = Duration::from_millis(1);
 const DISKS: u16 = 4;
@@ -20,7 +20,7 @@ const UNITS: u64 = 512;
 const READS_FOR_ONE: u64 = 50;
 
 /// A space whose first units are written in place; afterwards each I/O takes up to `longest`.
-async fn filled(record: SpaceRecord, longest: Duration) -> (World, Pool, Owned, SpaceId) {
+async fn filled(record: SpaceRecord, longest: Duration) -> (World, Pool, OwnedSpace, SpaceId) {
     let world = World::new(51, DISKS);
     let pool = world.create().await;
     let space = pool.create_space(record).await.expect("a space");
@@ -37,7 +37,7 @@ fn slow(world: &World, disk: u16, op: Op, when: When, by: Duration) {
 }
 
 /// Clients read units, `each` times per client; returns the durations of the reads, the shortest first.
-async fn reads(world: &World, owned: &Owned, clients: u64, each: u64) -> Vec<Duration> {
+async fn reads(world: &World, owned: &OwnedSpace, clients: u64, each: u64) -> Vec<Duration> {
     let one = async |client: u64| {
         let mut took = Vec::new();
         for n in 0..each {
@@ -216,7 +216,10 @@ fn a_read_of_several_buffers_is_in_order_when_a_disk_hangs() {
         slow(&world, hangs.0, Op::Read, When::From(0), 3600 * 1000 * MS);
         for first in 0..8 {
             let units = first * 8..first * 8 + 8;
-            assert_eq!(owned.read_in_units(units.clone()).await.expect("a read"), Owned::filled(units, 1));
+            assert_eq!(
+                owned.read_in_units(units.clone()).await.expect("a read"),
+                OwnedSpace::filled(units, 1)
+            );
         }
         assert_eq!(pool.hedged_reads().1, 0, "there were too few reads to hedge one");
     });

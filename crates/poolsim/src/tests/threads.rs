@@ -24,7 +24,7 @@ use pool_seam::{DiskNumber, JobId, JobOrder, Owner, Resiliency, Row, RowNumber, 
 
 use crate::model::{fill, tell};
 use crate::process::Fences;
-use crate::world::{Owned, World, mirror};
+use crate::world::{OwnedSpace, World, mirror};
 
 const USERS: u64 = 6;
 /// Units of a user in each row, adjacent to those of the other users.
@@ -35,21 +35,21 @@ const STANDSTILL: Duration = Duration::from_secs(60);
 /// The interval between checks for progress.
 const LOOK: Duration = Duration::from_millis(500);
 
-struct Site {
+struct Server {
     world: World,
     pool: Pool,
-    owned: Owned,
+    owned: OwnedSpace,
     steps: AtomicU64,
     /// The number of calls begun by each user, and in the last element by the jobs.
     calls: [AtomicU64; USERS as usize + 1],
     doing: Mutex<BTreeMap<String, String>>,
 }
 
-impl Site {
-    async fn on(world: World, pool: Pool) -> Arc<Site> {
+impl Server {
+    async fn on(world: World, pool: Pool) -> Arc<Server> {
         let owned = world.own(&pool, SpaceId(0)).await.expect("an owner");
         let (steps, calls, doing) = (AtomicU64::new(0), Default::default(), Mutex::default());
-        Arc::new(Site { world, pool, owned, steps, calls, doing })
+        Arc::new(Server { world, pool, owned, steps, calls, doing })
     }
 
     fn does(&self, part: &str, what: String) {
@@ -57,7 +57,7 @@ impl Site {
         self.doing.lock().insert(part.into(), what);
     }
 
-    /// Waits until every write that has begun by now has ended, or the life ends.
+    /// Waits until every write that has begun by now has ended, or the run ends.
     async fn writes_end(&self, stop: &AtomicBool) {
         let begun = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let before: Vec<u64> = self.calls.iter().map(begun).collect();
@@ -81,8 +81,8 @@ fn random(state: &mut u64) -> u64 {
 /// The values of a user's units, by unit; other units are zeros.
 type Known = BTreeMap<u64, u64>;
 
-async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBool>) -> Known {
-    let (part, mut state) = (format!("user {number}"), (number + site.pool.epoch()) << 8);
+async fn user(server: Arc<Server>, number: u64, mut known: Known, stop: Arc<AtomicBool>) -> Known {
+    let (part, mut state) = (format!("user {number}"), (number + server.pool.epoch()) << 8);
     while !stop.load(Ordering::Relaxed) {
         let chance = random(&mut state);
         let row = u64::from(chance >> 60 == 0) * 512;
@@ -90,9 +90,9 @@ async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBo
         let units = first..first + 1 + (chance >> 8) % (EACH - chance % EACH);
         let (address, length) = (units.start * UNIT, (units.end - units.start) * UNIT);
         let what = (chance >> 16) % 8;
-        site.does(&part, format!("{what} of {units:?}"));
-        site.calls[number as usize].fetch_add(1, Ordering::Relaxed);
-        let space = &site.owned.space;
+        server.does(&part, format!("{what} of {units:?}"));
+        server.calls[number as usize].fetch_add(1, Ordering::Relaxed);
+        let space = &server.owned.space;
         let result = match what {
             0..4 => {
                 let value = random(&mut state) >> 16 | 1;
@@ -107,16 +107,16 @@ async fn user(site: Arc<Site>, number: u64, mut known: Known, stop: Arc<AtomicBo
                 result
             }
             5 => space.flush().wait().await,
-            _ => read(&site, &known, units).await,
+            _ => read(&server, &known, units).await,
         };
         result.unwrap_or_else(|error| panic!("{part}: {error}"));
     }
-    site.does(&part, "nothing more".into());
+    server.does(&part, "nothing more".into());
     known
 }
 
-async fn read(site: &Site, known: &Known, units: std::ops::Range<u64>) -> Result<(), space::SpaceError> {
-    let bytes = site.owned.read(units.clone()).await?;
+async fn read(server: &Server, known: &Known, units: std::ops::Range<u64>) -> Result<(), space::SpaceError> {
+    let bytes = server.owned.read(units.clone()).await?;
     for (unit, bytes) in units.zip(bytes.chunks(UNIT as usize)) {
         let value = known.get(&unit).copied().unwrap_or(0);
         let expected = if value == 0 { (0, 0) } else { (unit, value << 8 >> 8) };
@@ -127,9 +127,9 @@ async fn read(site: &Site, known: &Known, units: std::ops::Range<u64>) -> Result
 
 /// Fills the stale regions of a disk, until every replica of the log is complete too: only then may another disk be
 /// absent.
-async fn resync(site: &Site, number: DiskNumber) {
+async fn resync(server: &Server, number: DiskNumber) {
     for attempt in 0.. {
-        let (lacks, is_log_whole) = site.pool.read(|s| {
+        let (lacks, is_log_whole) = server.pool.read(|s| {
             let record = &s.spaces[&SpaceId(0)];
             let lacks = |(_, row): &(_, &Row)| {
                 row.copies().any(|(_, c)| c.place.disk == number && record.stale_regions(c) != 0)
@@ -149,7 +149,7 @@ async fn resync(site: &Site, number: DiskNumber) {
         );
         if lacks != 0 {
             let job = JobId(1000 + u64::from(number.0));
-            site.owned.space.run(job, JobOrder::Resync(number)).wait().await.expect("a resync");
+            server.owned.space.run(job, JobOrder::Resync(number)).wait().await.expect("a resync");
         } else {
             // A replica joins without a job, and is complete after the next checkpoint.
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -158,46 +158,46 @@ async fn resync(site: &Site, number: DiskNumber) {
 }
 
 /// Removes and returns one disk at a time.
-async fn disks(site: Arc<Site>, stop: Arc<AtomicBool>) {
+async fn disks(server: Arc<Server>, stop: Arc<AtomicBool>) {
     let mut turn = 0_usize;
     while !stop.load(Ordering::Relaxed) {
-        let slot = turn % site.world.machine.slots();
+        let slot = turn % server.world.machine.slots();
         let number = DiskNumber(slot as u16);
-        site.does("disks", format!("disk {slot} leaves"));
+        server.does("disks", format!("disk {slot} leaves"));
         if turn.is_multiple_of(3) {
-            site.pool.take_offline(number).await.expect("it may");
+            server.pool.take_offline(number).await.expect("it may");
         } else {
             let cut = if turn % 3 == 1 { PowerCut::LoseAll } else { PowerCut::KeepAll };
-            site.world.machine.pull(SlotId(slot), cut);
+            server.world.machine.pull(SlotId(slot), cut);
         }
         tokio::time::sleep(Duration::from_millis(turn as u64 % 20)).await;
-        site.pool.disk_failed(number, Absence::Gone).await.expect("it may");
-        site.world.machine.plug(SlotId(slot));
-        site.does("disks", format!("disk {slot} returns"));
+        server.pool.disk_failed(number, Absence::Gone).await.expect("it may");
+        server.world.machine.plug(SlotId(slot));
+        server.does("disks", format!("disk {slot} returns"));
         loop {
-            match site.pool.return_disk(site.world.disk(slot), false).await {
+            match server.pool.return_disk(server.world.disk(slot), false).await {
                 Ok(_) => break,
                 Err(AdminError::StillWriting(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
                 Err(error) => panic!("disk {slot} does not return: {error}"),
             }
         }
-        site.does("disks", format!("resync of disk {slot}"));
+        server.does("disks", format!("resync of disk {slot}"));
         // The owner may mark regions stale for writes that began while the disk was absent: waits for these writes.
-        site.writes_end(&stop).await;
-        resync(&site, number).await;
+        server.writes_end(&stop).await;
+        resync(&server, number).await;
         turn += 1;
     }
-    site.does("disks", "nothing more".into());
+    server.does("disks", "nothing more".into());
 }
 
-async fn jobs(site: Arc<Site>, stop: Arc<AtomicBool>) {
+async fn jobs(server: Arc<Server>, stop: Arc<AtomicBool>) {
     for turn in 0_u64.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        site.does("jobs", format!("{}", turn % 3));
-        site.calls[USERS as usize].fetch_add(1, Ordering::Relaxed);
-        let space = &site.owned.space;
+        server.does("jobs", format!("{}", turn % 3));
+        server.calls[USERS as usize].fetch_add(1, Ordering::Relaxed);
+        let space = &server.owned.space;
         match turn % 3 {
             0 => space.checkpoint().await.expect("a checkpoint"),
             1 => drop(space.run(JobId(1), JobOrder::Resolve).wait().await.expect("it resolves")),
@@ -209,24 +209,24 @@ async fn jobs(site: Arc<Site>, stop: Arc<AtomicBool>) {
         }
         tokio::time::sleep(Duration::from_millis(turn % 9)).await;
     }
-    site.does("jobs", "nothing more".into());
+    server.does("jobs", "nothing more".into());
 }
 
 /// Ends the process if there is no progress: a blocked thread cannot report its state.
-fn watch(site: &Arc<Site>, done: Arc<AtomicBool>) {
-    let site = Arc::clone(site);
+fn watch(server: &Arc<Server>, done: Arc<AtomicBool>) {
+    let server = Arc::clone(server);
     std::thread::spawn(move || {
         let (mut last, mut quiet) = (0, Duration::ZERO);
         while !done.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);
-            let now = site.steps.load(Ordering::Relaxed);
+            let now = server.steps.load(Ordering::Relaxed);
             if now != last {
                 (last, quiet) = (now, Duration::ZERO);
                 continue;
             }
             quiet += LOOK;
             if quiet > STANDSTILL {
-                let doing = site.doing.lock();
+                let doing = server.doing.lock();
                 // Not `eprintln`, because the test harness holds back its output until the test ends.
                 drop(writeln!(std::io::stderr(), "nothing has happened for {STANDSTILL:?}: {doing:?}"));
                 std::process::abort();
@@ -252,18 +252,18 @@ fn run(disks_of: usize, record: SpaceRecord) {
         let mut pool = world.create().await;
         pool.create_space(record).await.expect("a space");
         let mut known: Vec<Known> = (0..USERS).map(|_| Known::new()).collect();
-        for life in 0..3 {
+        for run in 0..3 {
             // A separate task opens it, on a worker thread.
-            let site = tokio::spawn(Site::on(world, pool)).await.expect("an owner");
+            let server = tokio::spawn(Server::on(world, pool)).await.expect("an owner");
             let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-            watch(&site, Arc::clone(&done));
+            watch(&server, Arc::clone(&done));
             let users: Vec<_> = (0..USERS)
                 .zip(known.drain(..))
-                .map(|(n, known)| tokio::spawn(user(Arc::clone(&site), n, known, Arc::clone(&stop))))
+                .map(|(n, known)| tokio::spawn(user(Arc::clone(&server), n, known, Arc::clone(&stop))))
                 .collect();
             let others = [
-                tokio::spawn(disks(Arc::clone(&site), Arc::clone(&stop))),
-                tokio::spawn(jobs(Arc::clone(&site), Arc::clone(&stop))),
+                tokio::spawn(disks(Arc::clone(&server), Arc::clone(&stop))),
+                tokio::spawn(jobs(Arc::clone(&server), Arc::clone(&stop))),
             ];
             tokio::time::sleep(Duration::from_millis(seconds * 1000 / 3)).await;
             stop.store(true, Ordering::Relaxed);
@@ -276,14 +276,14 @@ fn run(disks_of: usize, record: SpaceRecord) {
             for (number, known) in (0..USERS).zip(&known) {
                 for row in [0, 512] {
                     let first = row + number * EACH;
-                    read(&site, known, first..first + EACH).await.expect("a read");
+                    read(&server, known, first..first + EACH).await.expect("a read");
                 }
             }
             done.store(true, Ordering::Relaxed);
             // It ends on another thread than the one it began on.
-            let closing = Arc::clone(&site);
+            let closing = Arc::clone(&server);
             tokio::spawn(async move {
-                if life % 2 == 0 {
+                if run % 2 == 0 {
                     closing.owned.space.close().wait().await.expect("it closes");
                 } else {
                     closing.owned.space.flush().wait().await.expect("a flush");
@@ -292,7 +292,7 @@ fn run(disks_of: usize, record: SpaceRecord) {
             })
             .await
             .expect("closed");
-            world = site.world.following(None);
+            world = server.world.next_process(None);
             pool = world.open().await;
         }
     });

@@ -10,10 +10,10 @@ use pool::{MediaClass, NewDisk, Pool, State, Usage};
 use pool_seam::{DiskNumber, Resiliency, RowNumber, SlabPlace, SpaceId};
 
 use super::{begin, copies, is_unfinished, on};
-use crate::world::{Owned, World, coded, mirror, virtual_time};
+use crate::world::{OwnedSpace, World, coded, mirror, virtual_time};
 
 /// Spaces with data in each of 6 rows.
-async fn filled(world: &World, pool: &Pool, records: Vec<pool::SpaceRecord>) -> Vec<(SpaceId, Owned)> {
+async fn filled(world: &World, pool: &Pool, records: Vec<pool::SpaceRecord>) -> Vec<(SpaceId, OwnedSpace)> {
     let mut all = Vec::new();
     for record in records {
         let space = pool.create_space(record).await.expect("a space");
@@ -27,7 +27,7 @@ async fn filled(world: &World, pool: &Pool, records: Vec<pool::SpaceRecord>) -> 
     all
 }
 
-async fn have(all: &[(SpaceId, Owned)], value: u8) {
+async fn have(all: &[(SpaceId, OwnedSpace)], value: u8) {
     for (space, owned) in all {
         for row in 0..6 {
             let units = row * 512..row * 512 + 64;

@@ -6,10 +6,10 @@ use pool::jobs::{DelayReason, Job, Kind, Subject};
 use pool_seam::{Coordinator, DiskNumber, JobId, Progress, SpaceId, Turn};
 
 use super::{begin, is_unfinished};
-use crate::world::{Owned, World, mirror, virtual_time};
+use crate::world::{OwnedSpace, World, mirror, virtual_time};
 
 /// A mirror with 7 full rows, on disks with slow writes; all rows are stale on one disk.
-async fn behind(world: &World) -> (Pool, SpaceId, Owned, DiskNumber) {
+async fn behind(world: &World) -> (Pool, SpaceId, OwnedSpace, DiskNumber) {
     let pool = world.create().await;
     let space = pool.create_space(mirror("vm")).await.expect("a space");
     let owned = world.own(&pool, space).await.expect("an owner");

@@ -6,9 +6,9 @@ use env::Env;
 use pool::events::DamageKind;
 use pool_seam::{JobOrder, Owner, RowNumber};
 
-use super::bed::{Bed, Site};
-use super::life::Before;
+use super::bed::{Server, TestBed};
 use super::random::Random;
+use super::server_run::PreviousServer;
 use super::{chaos, users};
 use crate::process::Fences;
 use crate::world::World;
@@ -17,53 +17,58 @@ use crate::world::World;
 type Values = Vec<(usize, u64, Vec<u8>)>;
 
 /// See the module.
-pub(super) async fn check(bed: &Bed, site: Site, before: Option<Before<'_>>, random: &mut Random) {
-    drop(before);
+pub(super) async fn check(
+    bed: &TestBed,
+    server: Server,
+    previous: Option<PreviousServer<'_>>,
+    random: &mut Random,
+) {
+    drop(previous);
     bed.note(|| "at last".into());
-    chaos::mend(bed, &site).await;
-    users::read_all(bed, &site).await;
+    chaos::repair_all(bed, &server).await;
+    users::read_all(bed, &server).await;
     // Checked first, because a scrub that finds no damage clears the recorded loss.
-    if site.pool.read(|state| state.spaces.values().any(|record| record.loss.units > 0)) {
+    if server.pool.read(|state| state.spaces.values().any(|record| record.loss.units > 0)) {
         bed.fail("a loss was recorded");
     }
-    for space in 0..site.spaces.len() {
-        users::flush(bed, &site, space).await;
-        chaos::checkpoint(bed, &site, space).await;
-        let report = chaos::run(bed, &site, space, JobOrder::Scrub(RowNumber(0))).await.expect("it runs");
+    for space in 0..server.spaces.len() {
+        users::flush(bed, &server, space).await;
+        chaos::checkpoint(bed, &server, space).await;
+        let report = chaos::run(bed, &server, space, JobOrder::Scrub(RowNumber(0))).await.expect("it runs");
         if report.progress.healed != 0 {
             bed.fail(&format!(
                 "space {space}: a scrub found something after everything was mended: {report:?}, {:?}",
-                site.pool.events().counts()
+                server.pool.events().counts()
             ));
         }
     }
-    if site.pool.events().count(DamageKind::Lost) != 0 {
-        bed.fail(&format!("units were called lost: {:?}", site.pool.events().counts()));
+    if server.pool.events().count(DamageKind::Lost) != 0 {
+        bed.fail(&format!("units were called lost: {:?}", server.pool.events().counts()));
     }
-    users::read_all(bed, &site).await;
-    let values = values(bed, &site).await;
+    users::read_all(bed, &server).await;
+    let values = values(bed, &server).await;
     bed.machine.record();
     let moment = bed.machine.recorded().pop().expect("one for now");
     for _ in 0..2 {
         without_some(bed, &moment, &values, random).await;
     }
-    for owned in &site.spaces {
+    for owned in &server.spaces {
         owned.space.close().wait().await.unwrap_or_else(|error| bed.fail(&format!("closing: {error}")));
     }
-    site.pool.export().await.unwrap_or_else(|error| bed.fail(&format!("export: {error}")));
-    let next = site.world.following(None);
+    server.pool.export().await.unwrap_or_else(|error| bed.fail(&format!("export: {error}")));
+    let next = server.world.next_process(None);
     let opened = next.try_open(false).await.unwrap_or_else(|error| bed.fail(&format!("opening: {error}")));
-    let site =
+    let server =
         bed.own_all(next, opened.pool).await.unwrap_or_else(|error| bed.fail(&format!("owning: {error}")));
-    users::read_all(bed, &site).await;
+    users::read_all(bed, &server).await;
 }
 
-async fn values(bed: &Bed, site: &Site) -> Values {
+async fn values(bed: &TestBed, server: &Server) -> Values {
     let mut values = Vec::new();
-    for space in 0..site.spaces.len() {
+    for space in 0..server.spaces.len() {
         let units = bed.models[space].borrow().units();
         for unit in units {
-            let bytes = site.spaces[space].read(unit..unit + 1).await;
+            let bytes = server.spaces[space].read(unit..unit + 1).await;
             let bytes =
                 bytes.unwrap_or_else(|error| bed.fail(&format!("unit {unit} of space {space}: {error}")));
             values.push((space, unit, bytes));
@@ -73,7 +78,7 @@ async fn values(bed: &Bed, site: &Site) -> Values {
 }
 
 /// Cuts the power, starts without some disks, and compares the data.
-async fn without_some(bed: &Bed, moment: &Moment, values: &Values, random: &mut Random) {
+async fn without_some(bed: &TestBed, moment: &Moment, values: &Values, random: &mut Random) {
     let env = Env::simulated(random.next());
     let machine = moment.cut(&env, PowerCut::LoseAll);
     let mut slots: Vec<usize> = (0..machine.slots()).collect();
@@ -87,10 +92,10 @@ async fn without_some(bed: &Bed, moment: &Moment, values: &Values, random: &mut 
         .try_open(true)
         .await
         .unwrap_or_else(|error| bed.fail(&format!("opening with {slots:?}: {error}")));
-    let site = bed.own_all(world, opened.pool).await;
-    let site = site.unwrap_or_else(|error| bed.fail(&format!("owning with {slots:?}: {error}")));
+    let server = bed.own_all(world, opened.pool).await;
+    let server = server.unwrap_or_else(|error| bed.fail(&format!("owning with {slots:?}: {error}")));
     for (space, unit, bytes) in values {
-        match site.spaces[*space].read(*unit..unit + 1).await {
+        match server.spaces[*space].read(*unit..unit + 1).await {
             Ok(read) if read == *bytes => {}
             Ok(_) => bed.fail(&format!("unit {unit} of space {space} is another with {slots:?} only")),
             Err(error) => bed.fail(&format!("unit {unit} of space {space} with {slots:?}: {error}")),

@@ -1,4 +1,4 @@
-//! A life of the server, its end, and the time until the next one.
+//! A run of the server, its end, and the time until the next one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,59 +10,64 @@ use futures_util::future::{LocalBoxFuture, join, join_all, join4};
 use pool::OpenError;
 use pool_seam::Owner;
 
-use super::bed::{Bed, Site, options};
+use super::bed::{Server, TestBed, options};
 use super::random::Random;
-use super::{chaos, copies, jobs, second, users};
-use crate::process::{Fences, Reach};
+use super::{chaos, copies, jobs, second_disk, users};
+use crate::process::{Fences, ProcessState};
 use crate::world::World;
 
-/// How a life ends.
+/// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The power fails.
-    Cut,
+    PowerCut,
     /// The process ends; the disks lose nothing.
     Kill,
     /// The spaces are closed and the pool is exported.
     Close,
     /// Another process takes the pool, while this one still runs.
-    Taken,
+    TakenOver,
 }
 
 /// The previous process and its users, which may still run.
-pub(super) struct Before<'a> {
-    site: Rc<Site>,
+pub(super) struct PreviousServer<'a> {
+    server: Rc<Server>,
     users: LocalBoxFuture<'a, ()>,
 }
 
-/// Runs one life until its end.
-pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, random: &mut Random) -> Ending {
+/// Runs the server until the end of its run.
+pub(super) async fn run(
+    bed: &TestBed,
+    server: &Server,
+    previous: Option<PreviousServer<'_>>,
+    random: &mut Random,
+) -> Ending {
     let ending = match random.below(8) {
-        0..4 => Ending::Cut,
+        0..4 => Ending::PowerCut,
         4 | 5 => Ending::Kill,
         6 => Ending::Close,
-        _ => Ending::Taken,
+        _ => Ending::TakenOver,
     };
-    if ending == Ending::Cut && !random.one_in(4) {
+    if ending == Ending::PowerCut && !random.one_in(4) {
         bed.machine.cut_at(bed.machine.events() + random.below(900), random.cut());
     }
     let killed = (ending == Ending::Kill).then(|| bed.env.now() + Duration::from_millis(random.below(400)));
     let mut of_spaces = Vec::new();
-    for space in 0..site.spaces.len() {
+    for space in 0..server.spaces.len() {
         for _ in 0..1 + random.below(3) {
             let steps = 10 + random.below(30);
-            of_spaces.push(users::user(bed, site, space, steps, random.fork()));
+            of_spaces.push(users::user(bed, server, space, steps, random.fork()));
         }
     }
     let mishaps = if bed.shape.has_mishaps { random.below(14) } else { 0 };
-    let chaos = chaos::chaos(bed, site, mishaps, random.fork());
+    let chaos = chaos::chaos(bed, server, mishaps, random.fork());
     let chores = random.below(8);
-    let jobs = jobs::jobs(bed, site, chores, random.fork());
+    let jobs = jobs::jobs(bed, server, chores, random.fork());
     let copies = async {
         if bed.shape.copies_change {
             // Drawn last, so that the rest of the history is the same as without changes of the copies.
             let mut random = Random::new(bed.seed ^ bed.machine.events() << 32);
-            copies::changes(bed, site, random.below(6), random.fork()).await;
+            copies::changes(bed, server, random.below(6), random.fork()).await;
         }
     };
     let work = join4(join_all(of_spaces), chaos, jobs, copies);
@@ -71,47 +76,47 @@ pub(super) async fn live(bed: &Bed, site: &Site, before: Option<Before<'_>>, ran
             bed.env.sleep(Duration::from_millis(2)).await;
         }
     };
-    let (process, ghosts) = match before {
-        Some(before) => (Some(before.site), before.users),
+    let (process, deposed_users) = match previous {
+        Some(previous) => (Some(previous.server), previous.users),
         None => (None, std::future::pending().boxed_local()),
     };
     tokio::select! {
         biased;
         () = is_over => {}
         _ = work => {}
-        () = ghosts => {}
+        () = deposed_users => {}
     }
-    if let Some(before) = process {
-        before.world.process.set(Reach::Ended);
+    if let Some(previous) = process {
+        previous.world.process.set(ProcessState::Ended);
     }
     bed.note(|| format!("it ends: {ending:?}"));
     ending
 }
 
-/// Ends a life and begins the next one.
-pub(super) async fn next<'a>(
-    bed: &'a Bed,
-    site: Site,
+/// Ends a run and begins the next one.
+pub(super) async fn start_next<'a>(
+    bed: &'a TestBed,
+    server: Server,
     ending: Ending,
     random: &mut Random,
-) -> (Site, Option<Before<'a>>) {
+) -> (Server, Option<PreviousServer<'a>>) {
     let world = match ending {
-        Ending::Taken if bed.machine.is_on() => return taken(bed, site, random).await,
-        Ending::Cut | Ending::Taken => {
-            site.world.process.set(Reach::Ended);
+        Ending::TakenOver if bed.machine.is_on() => return take_over(bed, server, random).await,
+        Ending::PowerCut | Ending::TakenOver => {
+            server.world.process.set(ProcessState::Ended);
             bed.machine.cut(random.cut());
-            site.world
+            server.world
         }
         Ending::Kill => {
-            site.world.process.set(Reach::Ended);
+            server.world.process.set(ProcessState::Ended);
             // The kernel completes outstanding I/O before the process is gone. It has no fences of its own.
             bed.env.sleep(Duration::from_millis(20)).await;
-            site.world
+            server.world
         }
         Ending::Close => {
-            close(bed, &site).await;
-            site.world.process.set(Reach::Ended);
-            site.world
+            close(bed, &server).await;
+            server.world.process.set(ProcessState::Ended);
+            server.world
         }
     };
     let is_off = !bed.machine.is_on();
@@ -119,12 +124,12 @@ pub(super) async fn next<'a>(
         bed.machine.restart();
     }
     bed.models.iter().for_each(|model| model.borrow_mut().crashed());
-    between(bed, random);
+    change_disks_between_runs(bed, random);
     // A machine that was switched off has lost its fences.
     let mut fences = is_off.then(|| Fences::new(bed.shape.is_fenced));
     let mut cut = random.one_in(4).then(|| (random.below(80), random.cut()));
-    let site = loop {
-        let next = world.following(fences.take());
+    let server = loop {
+        let next = world.next_process(fences.take());
         if let Some((after, cut)) = cut {
             bed.machine.cut_at(bed.machine.events() + after, cut);
         }
@@ -141,12 +146,12 @@ pub(super) async fn next<'a>(
             () = is_off => Err("the power failed".into()),
         };
         match opened {
-            Ok(site) if bed.machine.is_on() => break site,
+            Ok(server) if bed.machine.is_on() => break server,
             Err(error) if bed.machine.is_on() => bed.fail(&format!("opening: {error}")),
             Ok(_) | Err(_) => {}
         }
         bed.note(|| "the power fails again".into());
-        process.set(Reach::Ended);
+        process.set(ProcessState::Ended);
         bed.machine.restart();
         fences = Some(Fences::new(bed.shape.is_fenced));
         cut = None;
@@ -155,55 +160,55 @@ pub(super) async fn next<'a>(
         // The planned power cut has not happened yet: cancel it.
         bed.machine.cut_at(u64::MAX, disk::PowerCut::KeepAll);
     }
-    begin(bed, &site, random).await;
-    (site, None)
+    begin(bed, &server, random).await;
+    (server, None)
 }
 
-async fn open(bed: &Bed, world: World) -> Result<Site, String> {
+async fn open(bed: &TestBed, world: World) -> Result<Server, String> {
     let opened = world.try_open(false).await.map_err(|error: OpenError| error.to_string())?;
     bed.note(|| format!("opened, missing {:?}, stale {:?}", opened.missing, opened.stale));
     bed.own_all(world, opened.pool).await.map_err(|error| format!("owning: {error}"))
 }
 
-/// The steps of a life before its users start.
-async fn begin(bed: &Bed, site: &Site, random: &mut Random) {
+/// The steps of a run before its users start.
+async fn begin(bed: &TestBed, server: &Server, random: &mut Random) {
     bed.note(|| "owned".into());
-    bed.learn_disks(site);
-    jobs::restore_sizes(bed, site).await;
-    if bed.shape.second_leaves && random.one_in(2) {
-        second::take_offline(bed, site, random).await;
+    bed.learn_disks(server);
+    jobs::restore_sizes(bed, server).await;
+    if bed.shape.removes_second_disk && random.one_in(2) {
+        second_disk::take_offline(bed, server, random).await;
     }
     match random.below(4) {
-        0 => users::read_all(bed, site).await,
+        0 => users::read_all(bed, server).await,
         1 => {
-            chaos::mend(bed, site).await;
-            users::read_all(bed, site).await;
+            chaos::repair_all(bed, server).await;
+            users::read_all(bed, server).await;
         }
-        2 => chaos::mend(bed, site).await,
+        2 => chaos::repair_all(bed, server).await,
         _ => {}
     }
 }
 
 /// Closes all spaces, which makes every write durable, and exports the pool.
-async fn close(bed: &Bed, site: &Site) {
-    for (owned, model) in site.spaces.iter().zip(&bed.models) {
+async fn close(bed: &TestBed, server: &Server) {
+    for (owned, model) in server.spaces.iter().zip(&bed.models) {
         let began = model.borrow_mut().time();
         match owned.space.close().wait().await {
             Ok(state) => {
                 assert!(state.is_closed);
                 model.borrow_mut().flushed(began);
             }
-            Err(_) if chaos::is_over(bed, site) => return,
+            Err(_) if chaos::is_over(bed, server) => return,
             Err(error) => bed.fail(&format!("closing: {error}")),
         }
     }
-    if let (Err(error), false) = (site.pool.export().await, chaos::is_over(bed, site)) {
+    if let (Err(error), false) = (server.pool.export().await, chaos::is_over(bed, server)) {
         bed.fail(&format!("export: {error}"));
     }
 }
 
 /// Changes the disks while no process has opened the pool: disks return, disappear, or are rolled back.
-fn between(bed: &Bed, random: &mut Random) {
+fn change_disks_between_runs(bed: &TestBed, random: &mut Random) {
     let pulled: Vec<usize> = bed.pulled.borrow().iter().copied().collect();
     for slot in pulled {
         if !random.one_in(4) {
@@ -211,23 +216,23 @@ fn between(bed: &Bed, random: &mut Random) {
         }
     }
     for slot in 0..bed.machine.slots() {
-        if bed.may_spoil(slot) && !bed.pulled.borrow().contains(&slot) && bed.number(slot).is_some() {
+        if bed.may_become_bad(slot) && !bed.pulled.borrow().contains(&slot) && bed.number(slot).is_some() {
             match random.below(12) {
                 0 => chaos::pull(bed, slot, random),
                 1 | 2 => roll_back(bed, slot, random),
-                3..7 if bed.shape.second_leaves => roll_back(bed, slot, random),
+                3..7 if bed.shape.removes_second_disk => roll_back(bed, slot, random),
                 _ => {}
             }
         }
     }
 }
 
-fn roll_back(bed: &Bed, slot: usize, random: &mut Random) {
+fn roll_back(bed: &TestBed, slot: usize, random: &mut Random) {
     let images = bed.images.borrow();
     let Some((image, is_damaged)) = random.pick(&images).and_then(|images| images.get(&slot)) else { return };
     bed.note(|| format!("disk {slot} is set back, to a damaged image: {is_damaged}"));
-    bed.spoil(slot);
-    bed.lying.borrow_mut().insert(slot);
+    bed.mark_bad(slot);
+    bed.corrupted.borrow_mut().insert(slot);
     match is_damaged {
         true => bed.rolled_back.borrow_mut().remove(&slot),
         false => bed.rolled_back.borrow_mut().insert(slot),
@@ -239,19 +244,23 @@ fn roll_back(bed: &Bed, slot: usize, random: &mut Random) {
 }
 
 /// Another process takes the pool from this one, whose users continue.
-async fn taken<'a>(bed: &'a Bed, site: Site, random: &mut Random) -> (Site, Option<Before<'a>>) {
-    let (site, is_deposed) = (Rc::new(site), Rc::new(Cell::new(false)));
+async fn take_over<'a>(
+    bed: &'a TestBed,
+    server: Server,
+    random: &mut Random,
+) -> (Server, Option<PreviousServer<'a>>) {
+    let (server, is_deposed) = (Rc::new(server), Rc::new(Cell::new(false)));
     let stalls = bed.shape.is_fenced && random.one_in(2);
     bed.note(|| format!("another process takes the pool; this one stalls: {stalls}"));
-    let mut users = ghosts(bed, &site, &is_deposed, random);
+    let mut users = deposed_users(bed, &server, &is_deposed, random);
     // A process with the same number would count as the owner itself, and would take the pool without waiting.
     let number = 100 + random.below(1000) as u32;
-    let world = site.world.another(number + u32::from(number == site.world.host.process));
+    let world = server.world.another_process(number + u32::from(number == server.world.host.process));
     let pause = Duration::from_millis(random.below(1500));
     let opening = async {
         bed.env.sleep(pause).await;
         if stalls {
-            site.world.process.set(Reach::Stalls);
+            server.world.process.set(ProcessState::Stalled);
         }
         loop {
             match world.try_open(true).await {
@@ -277,35 +286,35 @@ async fn taken<'a>(bed: &'a Bed, site: Site, random: &mut Random) -> (Site, Opti
     };
     let owned = owned.unwrap_or_else(|error| bed.fail(&format!("owning: {error}")));
     bed.models.iter().for_each(|model| model.borrow_mut().crashed());
-    let (process, pause) = (site.world.process.clone(), Duration::from_millis(random.below(400)));
+    let (process, pause) = (server.world.process.clone(), Duration::from_millis(random.below(400)));
     let resumes = async move {
         bed.env.sleep(pause).await;
         if stalls {
-            bed.note(|| "the one before resumes".into());
-            process.set(Reach::Runs);
+            bed.note(|| "the previous one resumes".into());
+            process.set(ProcessState::Running);
         }
     };
     let users = join(resumes, users).map(drop).boxed_local();
-    let mut before = Before { site, users };
+    let mut previous = PreviousServer { server, users };
     let begin = begin(bed, &owned, random);
     tokio::select! {
         biased;
         () = begin => {}
-        () = &mut before.users => unreachable!("they go on"),
+        () = &mut previous.users => unreachable!("they go on"),
     }
-    (owned, Some(before))
+    (owned, Some(previous))
 }
 
-fn ghosts<'a>(
-    bed: &'a Bed,
-    site: &Rc<Site>,
+fn deposed_users<'a>(
+    bed: &'a TestBed,
+    server: &Rc<Server>,
     is_deposed: &Rc<Cell<bool>>,
     random: &mut Random,
 ) -> LocalBoxFuture<'a, ()> {
-    let all: Vec<_> = (0..2 * site.spaces.len())
+    let all: Vec<_> = (0..2 * server.spaces.len())
         .map(|n| {
-            let (site, is_deposed, random) = (Rc::clone(site), Rc::clone(is_deposed), random.fork());
-            async move { users::ghost(bed, &site, n / 2, &is_deposed, random).await }
+            let (server, is_deposed, random) = (Rc::clone(server), Rc::clone(is_deposed), random.fork());
+            async move { users::deposed_user(bed, &server, n / 2, &is_deposed, random).await }
         })
         .collect();
     join_all(all).map(drop).boxed_local()
