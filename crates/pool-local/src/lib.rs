@@ -10,8 +10,8 @@
 //! Invariants:
 //! 1. A space has at most one owner in this process. The next owner starts only after the previous one
 //!    accepts no more calls.
-//! 2. A space that cannot be opened is tried again when a disk joins or leaves, and after [`RETRY_INTERVAL`]. Until
-//!    then its virtual disk returns the reason.
+//! 2. A space that cannot be opened is tried again when a disk joins or leaves, and after [`RETRY_INTERVAL`].
+//!    Until then its virtual disk returns the reason.
 //!
 //! **Errors.** [`LocalError`].
 

@@ -78,8 +78,9 @@ pub enum OwnerOp {
     Ready { row: RowNumber, birth: u32, written: Vec<(DiskNumber, Membership)> },
     /// Frees the row's slabs; the row then reads as zeros.
     Free { row: RowNumber, birth: u32 },
-    /// Marks these regions of a copy stale (rule 10). `membership` is the disk's membership in the owner's view, if
-    /// it is present there. If the disk has rejoined since, the owner must first check what the disk has.
+    /// Marks these regions of a copy stale (rule 10). `membership` is the disk's membership in the owner's
+    /// view, if it is present there. If the disk has rejoined since, the owner must first check what the disk
+    /// has.
     MarkStale { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Option<Membership> },
     /// These regions of a copy are current again, durably (rule 14).
     MarkCurrent { row: RowNumber, index: u8, generation: u32, regions: u64, membership: Membership },
@@ -100,7 +101,8 @@ pub enum OwnerOp {
     Reshape { row: RowNumber, birth: u32 },
     /// Replaces a log replica by one on another disk, which is stale in full (rule 17).
     ReplaceLog { index: u8, generation: u32 },
-    /// Frees a replica of the log that the space's resiliency does not require any more. No write to it is in flight.
+    /// Frees a replica of the log that the space's resiliency does not require any more. No write to it is in
+    /// flight.
     FreeReplica { generation: u32 },
     /// Changes the size of the space, in bytes.
     SetSize { from: u64, to: u64 },

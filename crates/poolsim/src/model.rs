@@ -11,10 +11,10 @@
 //!    any other change may have happened or not. The first read decides that; later crashes do not change the
 //!    decision.
 //! 4. A change that failed may have happened, until it is replaced.
-//! 5. A disk may be damaged or rolled back when a pool is opened again ([`Model::disk_was_corrupted`]). Then a read of a mirrored
-//!    unit that was not flushed since its last change may return that disk's copy: the log has no checksum of the new
-//!    data yet. Two reads agree. The same applies to a unit that a crash has left undecided, if bits are flipped
-//!    before a read decides it ([`Model::flipped`]).
+//! 5. A disk may be damaged or rolled back when a pool is opened again ([`Model::disk_was_corrupted`]). Then a read of
+//!    a mirrored unit that was not flushed since its last change may return that disk's copy: the log has no checksum
+//!    of the new data yet. Two reads agree. The same applies to a unit that a crash has left undecided, if bits are
+//!    flipped before a read decides it ([`Model::flipped`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

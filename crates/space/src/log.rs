@@ -6,8 +6,8 @@
 //!
 //! These are pure, and so are [`commit`], which decides when a record begins and when it is confirmed, and
 //! [`snapshot`], which has the state that a log keeps across checkpoints. [`SpaceLog`] is the running log: one task
-//! takes waiting entries from the space ([`EntrySource`]), and writes them to all replicas. A caller may stop waiting at any
-//! time.
+//! takes waiting entries from the space ([`EntrySource`]), and writes them to all replicas. A caller may stop waiting
+//! at any time.
 
 mod capacity;
 pub mod commit;

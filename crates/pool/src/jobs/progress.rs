@@ -154,7 +154,8 @@ impl Progress {
         }
     }
 
-    /// Records that pieces of [`Progress::request_pieces`] have ended; together they had `less` bytes fewer than announced.
+    /// Records that pieces of [`Progress::request_pieces`] have ended; together they had `less` bytes fewer than
+    /// announced.
     pub(crate) fn pieces_end(&self, count: u8, less: u64) {
         self.board.pieces_end(count, less);
     }

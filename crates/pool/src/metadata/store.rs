@@ -243,8 +243,8 @@ impl Metadata {
         left.remove(0)
     }
 
-    /// [`Metadata::remove_from_service`] for several disks, such as those of a node that does not respond. They share a record, as
-    /// far as they may be absent together. Returns the result of each.
+    /// [`Metadata::remove_from_service`] for several disks, such as those of a node that does not respond. They share a
+    /// record, as far as they may be absent together. Returns the result of each.
     pub(crate) async fn remove_all_from_service(
         &self,
         removals: Vec<Removal>,

@@ -3,8 +3,8 @@
 //! A disk has points. A span in which its I/Os took far longer than its peers', by median and by mean, adds one. A
 //! span with a single I/O of seconds adds several. A normal span removes one, and a span without I/O changes nothing.
 //! A disk becomes slow with [`SLOW_POINTS`] points that a long queue does not explain, and stays slow until it has no
-//! points. So one abnormal span is no proof, and one normal span does not end the state. With [`REMOVAL_POINTS`] such points
-//! the disk should be removed from service.
+//! points. So one abnormal span is no proof, and one normal span does not end the state. With [`REMOVAL_POINTS`] such
+//! points the disk should be removed from service.
 //!
 //! Both median and mean, because either alone has false positives: one I/O of a second dominates the mean of a hundred,
 //! and where I/Os complete in bursts (a rate limit, a draining cache), a few more waiting I/Os shift the median.

@@ -2,7 +2,8 @@
 //! on do this, so the histories of lower seeds do not change.
 //!
 //! Then more disks are bad than the spaces survive. The pool allows it only if the other disks have all data, so
-//! every call must still succeed. No further disk becomes bad until all disks are repaired ([`TestBed::may_become_bad`]).
+//! every call must still succeed. No further disk becomes bad until all disks are repaired
+//! ([`TestBed::may_become_bad`]).
 //!
 //! `POOLSIM_PLANT=needed` plants a bug: disks are taken offline although others are not verified. The pool still
 //! checks whether a disk is needed when it removes the disk.

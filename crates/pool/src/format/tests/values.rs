@@ -133,8 +133,12 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
         1 => (row(), generation(), prop::collection::vec(0..3_u8, 0..2))
             .prop_map(|(row, birth, stale_copies)| SpaceOp::Ready { row, birth, stale_copies }),
         1 => (row(), generation()).prop_map(|(row, birth)| SpaceOp::Free { row, birth }),
-        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::MarkStale { row, index, generation, regions }),
-        1 => copy().prop_map(|(row, index, generation, regions)| SpaceOp::MarkCurrent { row, index, generation, regions }),
+        1 => copy().prop_map(|(row, index, generation, regions)| {
+            SpaceOp::MarkStale { row, index, generation, regions }
+        }),
+        1 => copy().prop_map(|(row, index, generation, regions)| {
+            SpaceOp::MarkCurrent { row, index, generation, regions }
+        }),
         1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::MarkDiskStale { disk, membership: of }),
         1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Accounted { disk, membership: of }),
         1 => (disk(), of()).prop_map(|(disk, of)| SpaceOp::Unaccounted { disk, membership: of }),
