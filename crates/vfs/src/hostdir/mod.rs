@@ -84,8 +84,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::pool::{Line, Pool};
 use crate::{
-    FileKey, OpenMode, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath, VfsResult,
-    VolumeInfo, WatchGuard,
+    FileKey, OpenMode, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath,
+    VfsResult, VolumeInfo, WatchGuard,
 };
 use changes::Changes;
 use device::Device;
