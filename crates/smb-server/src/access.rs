@@ -129,10 +129,10 @@ const SEEN_WITH: AccessMask =
 /// # Errors
 /// ACCESS_DENIED.
 pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
-    may_pass(&r.session.user, &*r.server.users, &found.closed)
+    may_pass(&r.session.user, &*r.server.users, &found.restricted_directories)
 }
 
-/// Like [`may_reach`], from the directories on the path that have no descriptor ([`Opened::closed`]).
+/// Like [`may_reach`], from the directories on the path that have no descriptor ([`Opened::restricted_directories`]).
 ///
 /// # Errors
 /// ACCESS_DENIED.

@@ -365,7 +365,7 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, NotRes
         Ok(opened) => return Ok(opened),
         Err(why) => why,
     };
-    let look = OpenRequest::look(VfsPath::root());
+    let look = OpenRequest::for_metadata(VfsPath::root());
     let root = match share.vfs() {
         Some(vfs) => vfs.open(&env::Ctx::default(), look).wait().await.ok(),
         None => None,
@@ -391,7 +391,7 @@ async fn open_at(share: &Share, record: &OpenRecord, path: &str) -> Result<Opene
         stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
         kind: Some(if record.directory { Kind::Directory } else { Kind::File }),
         rights: Rights { read: true, write: writes },
-        ..OpenRequest::look(path)
+        ..OpenRequest::for_metadata(path)
     };
     let opened =
         vfs.open(&env::Ctx::default(), request).wait().await.map_err(|_| "its file cannot be opened")?;

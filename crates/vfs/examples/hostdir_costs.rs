@@ -11,7 +11,7 @@ use std::time::Instant;
 use arena::{Arena, IoBuf, Sg};
 use env::{Ctx, Env};
 use vfs::{
-    Attributes, HostDir, HostDirOptions, Kind, Node, OpenMode, OpenRequest, Rights, Vfs, VfsPath, Want,
+    Attributes, HostDir, HostDirOptions, Kind, Node, OpenMode, OpenRequest, ReadOptions, Rights, Vfs, VfsPath,
 };
 
 const SIZE: u64 = 64 << 20;
@@ -32,7 +32,7 @@ fn request(path: &str, mode: OpenMode, kind: Kind) -> OpenRequest {
         kind: Some(kind),
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        ..OpenRequest::look(VfsPath::parse(path).expect("a legal path"))
+        ..OpenRequest::for_metadata(VfsPath::parse(path).expect("a legal path"))
     }
 }
 
@@ -59,7 +59,7 @@ async fn measure(directory: &std::path::Path) {
 
     let clock = Clock::start(&env);
     for i in 0..COUNT {
-        let want = Want { length: PART as u32, arena: &arena, file_ok: false };
+        let want = ReadOptions { length: PART as u32, arena: &arena, file_ok: false };
         let data = node.read(&c, offset(i), want).wait().await.expect("a read");
         assert_eq!(data.len(), PART);
     }
@@ -68,7 +68,7 @@ async fn measure(directory: &std::path::Path) {
     for file_ok in [false, true] {
         let clock = Clock::start(&env);
         for i in 0..COUNT / 10 {
-            let want = Want { length: 512 << 10, arena: &arena, file_ok };
+            let want = ReadOptions { length: 512 << 10, arena: &arena, file_ok };
             node.read(&c, offset(i) % (SIZE - (512 << 10)), want).wait().await.expect("a read");
         }
         clock.stop(

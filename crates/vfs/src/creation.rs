@@ -8,8 +8,8 @@ pub struct Parent {
     pub stat: Stat,
     /// Its stored security descriptor: see [`crate::Node::security`].
     pub security: EntrySecurity,
-    /// The directories on the path to it: see [`crate::Opened::closed`].
-    pub closed: Vec<Posix>,
+    /// The directories on the path to it: see [`crate::Opened::restricted_directories`].
+    pub restricted_directories: Vec<Posix>,
 }
 
 /// Decides whether [`crate::Vfs::open`] may create a file, and with which security descriptor.

@@ -17,6 +17,7 @@
 //!
 //! **Errors.** [`VfsError`], which the server maps to NTSTATUS in one place.
 
+mod blocking_pool;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod creation;
@@ -25,7 +26,6 @@ mod fold;
 mod hostdir;
 mod identity;
 mod path;
-mod pool;
 mod ram;
 mod short;
 mod snapshot;
@@ -47,7 +47,8 @@ pub use spaces::{BLOCK, OpenDisk, SpaceFiles, Spaces, SpacesOptions, VirtualDisk
 pub use stream::{StreamName, StreamPart};
 pub use types::{
     Attributes, BasicChange, CREATION_ID_MAX, DirEntry, ExtendedAttribute, Kind, OpenMode, OpenRequest,
-    Opened, Posix, ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp, VolumeInfo, Want,
+    Opened, Posix, ReadOptions, ReparseKind, ReparsePoint, Rights, Space, Stat, StreamInfo, Timestamp,
+    VolumeInfo,
 };
 pub use watch::{ReportChange, TreeChange, WatchGuard};
 
@@ -114,11 +115,16 @@ pub trait Vfs: Send + Sync + 'static {
         Io::Done(Err(VfsError::NotFound))
     }
 
-    /// Reports changes of a directory's entries, and with `deep` of everything below it, from the completion of this
-    /// call until the guard is dropped, whether other programs or callers of this backend made them. Changes made
+    /// Reports changes of a directory's entries, and with `recursive` of everything below it, from the completion of
+    /// this call until the guard is dropped, whether other programs or callers of this backend made them. Changes made
     /// shortly before the call may be reported too. If several watches with the same `report` cover a change, it is
     /// reported once. Returns `None` if changes by other programs are impossible or cannot be detected.
-    fn watch(&self, _directory: &VfsPath, _deep: bool, _report: &ReportChange) -> Io<Option<WatchGuard>> {
+    fn watch(
+        &self,
+        _directory: &VfsPath,
+        _recursive: bool,
+        _report: &ReportChange,
+    ) -> Io<Option<WatchGuard>> {
         Io::Done(None)
     }
 }
@@ -144,7 +150,7 @@ pub trait Node: Any + Send + Sync {
 
     /// Reads up to `want.length` bytes at `offset`: fewer at the end of file, none if `offset` is at or behind it. May
     /// lend cached memory, or (when `want.file_ok`) return a range of a descriptor to send.
-    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
+    fn read(&self, c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>>;
 
     /// Writes all of `src` at `offset`, extending the file; returns the number of bytes written. Durable before
     /// completion when `c.flags.write_through`. The buffers may be shared: they are not changed.

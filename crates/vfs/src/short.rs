@@ -38,7 +38,7 @@ pub fn short_name(name: &str) -> Option<String> {
 }
 
 /// Whether a name may be a result of [`short_name`].
-pub(crate) fn is_made(name: &str) -> bool {
+pub(crate) fn is_generated(name: &str) -> bool {
     name.as_bytes().get(6) == Some(&b'~') && is_short(name)
 }
 
@@ -82,12 +82,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_short_and_known_as_made() {
+    fn generated_names_are_short_and_recognized() {
         for name in
             ["", " ", ".", "...", "a b", "long name.with.dots", "\u{f022}", "x.ä", "日本語.txt", "a.+++b+c+d"]
         {
             let short = short_name(name).expect("not one");
-            assert!(is_short(&short) && is_made(&short) && is_made(&short.to_lowercase()), "{short}");
+            assert!(
+                is_short(&short) && is_generated(&short) && is_generated(&short.to_lowercase()),
+                "{short}"
+            );
         }
     }
 }

@@ -297,7 +297,7 @@ pub struct OpenRequest {
 
 impl OpenRequest {
     /// A request to read metadata only: it creates nothing, and neither reads nor writes data.
-    pub fn look(path: VfsPath) -> OpenRequest {
+    pub fn for_metadata(path: VfsPath) -> OpenRequest {
         OpenRequest {
             path,
             stream: None,
@@ -332,11 +332,11 @@ pub struct Opened {
     pub stat: Stat,
     /// The directories on the path (the root first, without the file itself) that have no security descriptor and lack
     /// an execute bit for owner, group or others, so that not every user may traverse them.
-    pub closed: Vec<Posix>,
+    pub restricted_directories: Vec<Posix>,
 }
 
 /// The memory for a read's payload, and its limits.
-pub struct Want<'a> {
+pub struct ReadOptions<'a> {
     /// At most this many bytes.
     pub length: u32,
     /// Memory for them.

@@ -8,7 +8,7 @@ use env::Io;
 use smb_direct::BufferDescriptorV1;
 use smb_wire::msg::{Channel, ReadFlags, ReadRequest, ReadResponse};
 use smb_wire::{AccessMask, Decode, Header, NtStatus};
-use vfs::{Data, Kind, VfsResult, Want};
+use vfs::{Data, Kind, ReadOptions, VfsResult};
 
 use super::descriptors;
 use crate::TransportKind;
@@ -111,7 +111,7 @@ impl FileRead<'_> {
         check(self.open, file, q)?;
         let push = descriptors(self.facts, self.encrypted, q.channel, q.channel_info, q.length)?;
         let file_ok = self.plain && !by_rdma && self.facts.transport == TransportKind::Tcp;
-        let want = Want { length: q.length, arena: self.arena, file_ok };
+        let want = ReadOptions { length: q.length, arena: self.arena, file_ok };
         let mut c = env::Ctx::default();
         c.flags.unbuffered = file.unbuffered || q.flags.contains(ReadFlags::UNBUFFERED);
         let job = Job { offset: q.offset, length: q.length, minimum: q.minimum_count, push };

@@ -85,7 +85,7 @@ impl Server {
         let descriptor = share.protection.read().descriptor_of_root(&*self.users);
         let root = vfs::OpenRequest {
             kind: Some(vfs::Kind::Directory),
-            ..vfs::OpenRequest::look(vfs::VfsPath::root())
+            ..vfs::OpenRequest::for_metadata(vfs::VfsPath::root())
         };
         let ctx = env::Ctx::default();
         let root = vfs.open(&ctx, root).wait().await.map_err(ShareError::Path)?.node;

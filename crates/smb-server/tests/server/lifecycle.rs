@@ -125,7 +125,7 @@ async fn draining_cuts_what_is_left() {
     assert!(world.server.sessions().is_empty() && world.server.opens().is_empty());
     serving.await.expect("served");
     let path = vfs::VfsPath::parse("f").expect("a name");
-    let gone = own.open(&env::Ctx::default(), vfs::OpenRequest::look(path)).wait().await;
+    let gone = own.open(&env::Ctx::default(), vfs::OpenRequest::for_metadata(path)).wait().await;
     assert_eq!(gone.err(), Some(vfs::VfsError::NotFound));
 }
 

@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use vfs::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, RamFs,
-    RamOptions, Space, Stat, Vfs, VfsPath, VfsResult, VolumeInfo, Want,
+    RamOptions, ReadOptions, Space, Stat, Vfs, VfsPath, VfsResult, VolumeInfo,
 };
 
 use crate::compound::cancel;
@@ -80,7 +80,7 @@ impl Node for GatedNode {
         kind() -> Kind;
         stat(c: &Ctx) -> Io<VfsResult<Stat>>;
         set_basic(c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
-        read(c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
+        read(c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>>;
         set_len(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
         set_allocation(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
         set_sparse(c: &Ctx, sparse: bool) -> Io<VfsResult<()>>;

@@ -61,7 +61,7 @@ impl Check {
             kind,
             rights: Rights { read: true, write: true },
             create_check: Some(Arc::clone(self) as Arc<dyn CreateCheck>),
-            ..OpenRequest::look(path(text))
+            ..OpenRequest::for_metadata(path(text))
         };
         s.vfs.open(&Ctx::default(), request).wait().await
     }
@@ -134,7 +134,7 @@ pub(super) async fn identified(s: &Subject) {
                 mode: OpenMode::OpenOrCreate,
                 kind: Some(kind),
                 creation_id: Some(id.clone()),
-                ..OpenRequest::look(path(&format!("{kind:?}")))
+                ..OpenRequest::for_metadata(path(&format!("{kind:?}")))
             };
             let opened = s.vfs.open(&c, request).wait().await.expect("free, or there");
             assert_eq!(opened.created, created);

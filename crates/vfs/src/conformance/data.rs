@@ -6,7 +6,7 @@ use arena::Class;
 use env::{Ctx, IoFlags};
 
 use super::{Subject, path, pattern, payload};
-use crate::{Data, OpenRequest, Rights, VfsError, Want};
+use crate::{Data, OpenRequest, ReadOptions, Rights, VfsError};
 
 /// Reads of every alignment around the borders of pages, blocks and chunks.
 pub(super) async fn boundaries(s: &Subject) {
@@ -51,7 +51,8 @@ pub(super) async fn end_of_file(s: &Subject) {
     s.write(&*f.node, 10, b"gap").await;
     s.expect(&*f.node, 0, 100, b"hello\0\0\0\0\0gap").await;
     // A file that was opened without write access can be read.
-    let request = OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::look(path("f")) };
+    let request =
+        OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::for_metadata(path("f")) };
     let reader = s.vfs.open(&c, request).wait().await.expect("there");
     s.expect(&*reader.node, 10, 100, b"gap").await;
 }
@@ -127,7 +128,7 @@ pub(super) async fn descriptor(s: &Subject) {
     for (offset, length) in
         [(0u64, 704_512u32), (5, 65_536), (600_000, 512_000), (0, 8192), (704_512, 65_536)]
     {
-        let want = Want { length, arena: &s.arena, file_ok: true };
+        let want = ReadOptions { length, arena: &s.arena, file_ok: true };
         let expected = &data[offset as usize..(offset as usize + length as usize).min(data.len())];
         match f.node.read(&Ctx::default(), offset, want).wait().await.expect("a read") {
             Data::File { fd, offset: at, length: n } => {
@@ -150,7 +151,7 @@ pub(super) async fn no_memory(s: &Subject) {
     while let Some(b) = s.arena.try_alloc(4096, Class::Payload) {
         held.push(b);
     }
-    let want = || Want { length: 102_400, arena: &s.arena, file_ok: false };
+    let want = || ReadOptions { length: 102_400, arena: &s.arena, file_ok: false };
     let reads = (0..3).map(|_| tokio::spawn(f.node.read(&Ctx::default(), 0, want()).wait()));
     let reads: Vec<_> = reads.collect();
     drop(f.node.read(&Ctx::default(), 0, want())); // the future is dropped

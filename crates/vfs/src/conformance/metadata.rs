@@ -98,7 +98,7 @@ pub(super) async fn attributes(s: &Subject) {
                 kind: Some(kind),
                 rights: Rights { read: true, write: true },
                 attributes: given | Attributes::NORMAL | Attributes::COMPRESSED,
-                ..OpenRequest::look(path(&name))
+                ..OpenRequest::for_metadata(path(&name))
             };
             let made = s.vfs.open(&c, request).wait().await.expect("made");
             let implied = if kind == Kind::Directory { Attributes::DIRECTORY } else { Attributes::empty() };
@@ -138,7 +138,7 @@ pub(super) async fn security(s: &Subject) {
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
         create_check: Some(Arc::new(first.clone())),
-        ..OpenRequest::look(path("made with one"))
+        ..OpenRequest::for_metadata(path("made with one"))
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     assert_eq!(made.node.security(&c).wait().await, Ok(Some(first)));
@@ -176,7 +176,7 @@ pub(super) async fn extended(s: &Subject) {
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
         extended_attributes: vec![ea("First", b"1")],
-        ..OpenRequest::look(path("f"))
+        ..OpenRequest::for_metadata(path("f"))
     };
     let made = s.vfs.open(&c, request).wait().await.expect("made");
     let size = made.stat.ea_size;

@@ -24,8 +24,8 @@ use arena::{Arena, IoBuf, Sg, sg_to_vec};
 use env::Ctx;
 
 use crate::{
-    Attributes, CreateCheck, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Parent, Rights, Stat,
-    Vfs, VfsError, VfsPath, VfsResult, Want,
+    Attributes, CreateCheck, Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Parent, ReadOptions,
+    Rights, Stat, Vfs, VfsError, VfsPath, VfsResult,
 };
 
 /// A fresh, empty tree to test, and its features.
@@ -192,7 +192,7 @@ impl Subject {
             kind,
             rights: Rights { read: true, write: true },
             attributes: Attributes::ARCHIVE,
-            ..OpenRequest::look(self.path(text))
+            ..OpenRequest::for_metadata(self.path(text))
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }
@@ -237,7 +237,7 @@ impl Subject {
     }
 
     async fn read(&self, node: &dyn Node, offset: u64, length: u32) -> VfsResult<Vec<u8>> {
-        let want = Want { length, arena: &self.arena, file_ok: false };
+        let want = ReadOptions { length, arena: &self.arena, file_ok: false };
         match node.read(&Ctx::default(), offset, want).wait().await? {
             Data::Bufs(sg) => Ok(sg_to_vec(&sg)),
             Data::File { .. } => panic!("a descriptor was not asked for"),

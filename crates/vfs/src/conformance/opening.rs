@@ -164,7 +164,7 @@ pub(super) async fn at_once(s: &Subject) {
                 mode: OpenMode::OpenOrCreate,
                 rights: Rights { read: true, write: true },
                 attributes: Attributes::ARCHIVE,
-                ..OpenRequest::look(s.path(&spelling(i)))
+                ..OpenRequest::for_metadata(s.path(&spelling(i)))
             };
             s.vfs.open(&Ctx::default(), request)
         });

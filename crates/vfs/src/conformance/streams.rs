@@ -21,7 +21,7 @@ impl Subject {
             mode,
             rights: Rights { read: true, write: true },
             attributes: Attributes::HIDDEN,
-            ..OpenRequest::look(path(file))
+            ..OpenRequest::for_metadata(path(file))
         };
         self.vfs.open(&Ctx::default(), request).wait().await
     }

@@ -23,18 +23,18 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use super::place::beneath;
+use super::resolve::beneath;
 use super::{Tree, visible};
 use crate::{Kind, ReportChange, TreeChange, VfsPath};
 
 /// The most directories that watches of whole trees may include. It does not limit watches of single directories.
 const WATCHES_MAX: usize = 65_536;
 /// How long events are collected before the thread reads them.
-const GATHER: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const MERGE_DELAY: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The prefix of the names of this backend's own files.
 const OWN_PREFIX: &str = ".causeway-";
 
-const SEEN: WatchFlags = WatchFlags::CREATE
+const WATCHED_EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVE)
     .union(WatchFlags::MODIFY)
@@ -93,8 +93,8 @@ struct Directory {
 
 /// Why a directory is not watched.
 enum NotWatched {
-    Gone,
-    Because(String),
+    Removed,
+    Failed(String),
 }
 
 /// An event of inotify, copied out of its buffer.
@@ -125,24 +125,24 @@ impl Changes {
         Some(Changes(watcher))
     }
 
-    /// Begins a watch. Opens the directory, and with `deep` all directories below it.
+    /// Begins a watch. Opens the directory, and with `recursive` all directories below it.
     pub(super) fn watch(
         self: &Arc<Self>,
         tree: &Tree,
         directory: &VfsPath,
-        deep: bool,
+        recursive: bool,
         report: &ReportChange,
     ) -> Guard {
         let id = {
             let mut state = self.0.state.lock();
             state.next_id += 1;
             let id = state.next_id;
-            let watched = Watched { tree: deep, report: Arc::clone(report), is_partial: false };
+            let watched = Watched { tree: recursive, report: Arc::clone(report), is_partial: false };
             state.watches.insert(id, watched);
             id
         };
         let guard = Guard { changes: Arc::clone(self), id };
-        self.0.add(tree, id, directory.components().to_vec(), deep, None);
+        self.0.add(tree, id, directory.components().to_vec(), recursive, None);
         guard
     }
 }
@@ -178,7 +178,7 @@ impl Watcher {
             // While this waits, the kernel merges equal consecutive events, so that a file that is being written causes
             // few of them.
             if wait[0].revents().contains(PollFlags::IN) {
-                let _ = poll(&mut wait[1..], Some(&GATHER));
+                let _ = poll(&mut wait[1..], Some(&MERGE_DELAY));
             }
             self.read();
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
@@ -192,28 +192,29 @@ impl Watcher {
         }
     }
 
-    /// Watches a directory, and with `deep` the directories below it. Adds its existing entries to `found`, if given.
+    /// Watches a directory, and with `recursive` the directories below it. Adds its existing entries to `found`, if
+    /// given.
     fn add(
         &self,
         tree: &Tree,
         id: u64,
         path: Vec<String>,
-        deep: bool,
+        recursive: bool,
         mut found: Option<&mut Vec<TreeChange>>,
     ) {
         let mut waiting = vec![path];
         while let Some(path) = waiting.pop() {
-            let Ok(place) = tree.directory(&path) else { continue };
-            match self.add_one(id, &path, &place.fd, deep) {
+            let Ok(directory) = tree.directory(&path) else { continue };
+            match self.add_one(id, &path, &directory.fd, recursive) {
                 Ok(()) => {}
                 // The directory was removed or replaced meanwhile.
-                Err(NotWatched::Gone) => continue,
-                Err(NotWatched::Because(why)) => return self.not_watched(id, &place.disk, &why),
+                Err(NotWatched::Removed) => continue,
+                Err(NotWatched::Failed(why)) => return self.not_watched(id, &directory.disk, &why),
             }
-            if !deep {
+            if !recursive {
                 return;
             }
-            each_entry(&place.fd, |name, kind| {
+            each_entry(&directory.fd, |name, kind| {
                 let Some(path) = child(&path, name) else { return };
                 if kind == Kind::Directory {
                     waiting.push(path.components().to_vec());
@@ -226,18 +227,18 @@ impl Watcher {
     }
 
     /// Adds an open directory to a watch.
-    fn add_one(&self, id: u64, path: &[String], fd: &OwnedFd, deep: bool) -> Result<(), NotWatched> {
+    fn add_one(&self, id: u64, path: &[String], fd: &OwnedFd, recursive: bool) -> Result<(), NotWatched> {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let mut state = self.state.lock();
-        let watch = inotify::add_watch(&self.queue, link, SEEN).map_err(|error| match error {
-            Errno::NOENT | Errno::NOTDIR => NotWatched::Gone,
-            Errno::NOSPC => NotWatched::Because("raise the system's fs.inotify.max_user_watches".into()),
-            error => NotWatched::Because(error.to_string()),
+        let watch = inotify::add_watch(&self.queue, link, WATCHED_EVENTS).map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR => NotWatched::Removed,
+            Errno::NOSPC => NotWatched::Failed("raise the system's fs.inotify.max_user_watches".into()),
+            error => NotWatched::Failed(error.to_string()),
         })?;
         let is_beyond = state.directories.len() >= WATCHES_MAX && !state.directories.contains_key(&watch);
-        if deep && is_beyond {
+        if recursive && is_beyond {
             let _ = inotify::remove_watch(&self.queue, watch);
-            return Err(NotWatched::Because(format!("more than {WATCHES_MAX} directories")));
+            return Err(NotWatched::Failed(format!("more than {WATCHES_MAX} directories")));
         }
         let directory = state.directories.entry(watch);
         let directory = directory.or_insert_with(|| Directory { path: path.to_vec(), watches: Vec::new() });
@@ -367,8 +368,8 @@ impl Watcher {
         if event.flags.intersects(named) || !number.is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit())) {
             return false;
         }
-        let place = self.tree.upgrade().and_then(|tree| tree.directory(&directory.path).ok());
-        place.is_none_or(|p| beneath(&p.fd, &event.name, OFlags::PATH, Mode::empty()).is_err())
+        let opened = self.tree.upgrade().and_then(|tree| tree.directory(&directory.path).ok());
+        opened.is_none_or(|p| beneath(&p.fd, &event.name, OFlags::PATH, Mode::empty()).is_err())
     }
 
     /// A directory was added: extends the watches of whole trees. Reports its existing entries, some of them perhaps
@@ -377,8 +378,8 @@ impl Watcher {
         let Some(tree) = self.tree.upgrade() else { return };
         let mut found = Vec::new();
         for id in watches {
-            let deep = self.state.lock().watches.get(id).is_some_and(|w| w.tree);
-            if deep {
+            let recursive = self.state.lock().watches.get(id).is_some_and(|w| w.tree);
+            if recursive {
                 let first = found.is_empty().then_some(&mut found);
                 self.add(&tree, *id, path.components().to_vec(), true, first);
             }

@@ -9,14 +9,14 @@ use arena::{Class, Piped, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::groups::Buffered;
 use super::job::Job;
 use super::node::{HostNode, Open, statx};
 use super::transfer::{failed, freeze, read_once, store_all, write_all, write_once};
+use super::write_exclusion::BufferedWrite;
 use super::{cached, listing, reflink, stored};
 use crate::{
-    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat,
-    StreamInfo, StreamName, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReadOptions,
+    ReparsePoint, Stat, StreamInfo, StreamName, VfsError, VfsResult,
 };
 
 /// Reads of this length and more query the file's size first, so that no memory is allocated for bytes behind the end.
@@ -93,7 +93,7 @@ impl Node for HostNode {
         self.run(move |open| open.set_basic(&change))
     }
 
-    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
         if c.flags.unbuffered
             && let Some(read) = self.read_unbuffered(offset, &want)
@@ -137,8 +137,8 @@ impl Node for HostNode {
             return Job::write(Arc::clone(open), offset, src, true).start(move |_| total);
         }
         let mut done = 0;
-        let turn = Buffered::join(&open.shared);
-        if device.nowait_writes.load(Ordering::Relaxed) && turn.may_start() {
+        let buffered_write = BufferedWrite::begin(&open.shared);
+        if device.nowait_writes.load(Ordering::Relaxed) && buffered_write.may_start() {
             match write_once(&open.fd, offset, &src, 0, ReadWriteFlags::NOWAIT) {
                 Ok(n) if n == length => return Io::Done(Ok(total)),
                 Ok(n) => done = n,
@@ -148,9 +148,9 @@ impl Node for HostNode {
             }
         }
         let fd = Arc::clone(&open.fd);
-        let line = &open.shared.line;
-        Io::Pending(tree.pool.run_in(line, move || {
-            turn.wait();
+        let write_queue = &open.shared.write_queue;
+        Io::Pending(tree.pool.run_in(write_queue, move || {
+            buffered_write.wait();
             write_all(&fd, offset, &src, done, flags).map(|()| total)
         }))
     }
@@ -171,13 +171,13 @@ impl Node for HostNode {
             return Io::Done(Err(VfsError::TooLarge));
         };
         open.wrote();
-        let (open, turn) = (Arc::clone(open), Buffered::join(&open.shared));
-        let line = Arc::clone(&open.shared.line);
+        let (open, buffered_write) = (Arc::clone(open), BufferedWrite::begin(&open.shared));
+        let write_queue = Arc::clone(&open.shared.write_queue);
         let job = move || {
-            turn.wait();
+            buffered_write.wait();
             store_all(&open.fd, offset, src, &open.shared.device.splices).map(|()| total)
         };
-        Io::Pending(self.open.shared.tree.pool.run_in(&line, job))
+        Io::Pending(self.open.shared.tree.pool.run_in(&write_queue, job))
     }
 
     /// False if the file system accepts non-blocking buffered writes: then the worker writes from memory at once,
@@ -193,7 +193,7 @@ impl Node for HostNode {
     }
 
     fn close(&self, _: &Ctx) -> Io<VfsResult<()>> {
-        if !self.open.unsettled() {
+        if !self.open.unchecked_writes() {
             return Io::Done(Ok(()));
         }
         self.sync()
@@ -253,10 +253,10 @@ impl Node for HostNode {
         target.open.wrote();
         // Runs in the pool unless both files are on memory file systems.
         let node = if self.open.shared.device.memory { target } else { self };
-        let turn = Buffered::join(&target.open.shared);
+        let buffered_write = BufferedWrite::begin(&target.open.shared);
         let (open, target) = (Arc::clone(&self.open), Arc::clone(&target.open));
         node.run(move |_| {
-            turn.wait();
+            buffered_write.wait();
             open.copy_to(from, &target, to, length)
         })
     }
@@ -278,10 +278,10 @@ impl Node for HostNode {
             return Io::Done(Err(e));
         }
         target.open.wrote();
-        let turn = Buffered::join(&target.open.shared);
+        let buffered_write = BufferedWrite::begin(&target.open.shared);
         let target = Arc::clone(&target.open);
         self.run(move |open| {
-            turn.wait();
+            buffered_write.wait();
             Ok(reflink::clone_range(open.fd.as_fd(), from, target.fd.as_fd(), to, length)?)
         })
     }
@@ -369,18 +369,18 @@ impl HostNode {
     /// Makes everything written durable, including earlier buffered writes that are still queued.
     fn sync(&self) -> Io<VfsResult<()>> {
         let sync = Job::sync(Arc::clone(&self.open));
-        if self.open.shared.line.is_idle() {
+        if self.open.shared.write_queue.is_idle() {
             return sync.start(drop);
         }
         let shared = Arc::clone(&self.open.shared);
         Io::pending(async move {
-            shared.tree.pool.run_in(&shared.line, || ()).await;
+            shared.tree.pool.run_in(&shared.write_queue, || ()).await;
             sync.start(drop).wait().await
         })
     }
 
     /// Reads `length` bytes (at least one), at once if they are in memory.
-    fn read_some(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read_some(&self, offset: u64, length: usize, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         let open = &self.open;
         if want.file_ok && length >= SEND_FILE_MIN && open.resident(offset, length) {
             return Io::Done(Ok(Data::File { fd: Arc::clone(&open.fd), offset, length: length as u32 }));
@@ -405,7 +405,7 @@ impl HostNode {
     }
 
     /// The cache state is unknown (a network file system): the whole read runs in the pool.
-    fn read_in_pool(&self, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read_in_pool(&self, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         let (open, arena, length) = (Arc::clone(&self.open), want.arena.clone(), want.length as usize);
         let limit = arena.usage().budget / 2;
         Io::pending(async move {
@@ -421,7 +421,12 @@ impl HostNode {
     }
 
     /// The arena is exhausted: the read waits for memory.
-    fn read_when_there_is_memory(&self, offset: u64, length: usize, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read_when_there_is_memory(
+        &self,
+        offset: u64,
+        length: usize,
+        want: ReadOptions<'_>,
+    ) -> Io<VfsResult<Data>> {
         if length > want.arena.usage().budget / 2 {
             return Io::Done(Err(VfsError::NoMemory));
         }

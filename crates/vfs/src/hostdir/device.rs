@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{StatVfsMountFlags, Statx};
 use rustix::io::Errno;
 
-use super::streams::store::Home;
+use super::streams::store::StoreCell;
 use super::{HostDirOptions, volume};
 use crate::FileKey;
 
@@ -35,7 +35,7 @@ pub(super) struct Device {
     /// It supports `user.*` attributes. Checked at first use; a refusal later is a failure, not a lack of support.
     pub(super) attributes: bool,
     /// Where large streams are stored.
-    pub(super) home: Home,
+    pub(super) store: StoreCell,
     /// The message that it refuses to store metadata was logged.
     pub(super) refused: AtomicBool,
 }
@@ -87,7 +87,7 @@ impl Device {
             direct: AtomicBool::new(!memory),
             warned_buffered: AtomicBool::new(false),
             attributes,
-            home: Home::default(),
+            store: StoreCell::default(),
             refused: AtomicBool::new(false),
         })
     }

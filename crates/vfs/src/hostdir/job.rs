@@ -21,8 +21,8 @@ use smallvec::SmallVec;
 
 use super::node::Open;
 use super::transfer::{freeze, read_once, write_once};
-use super::unbuffered::Direct;
-use super::{groups, ring};
+use super::unbuffered::DirectFd;
+use super::{ring, write_exclusion};
 use crate::{Kind, VfsError, VfsResult};
 
 /// The most bytes that one write copies of a payload that must be copied first.
@@ -46,15 +46,15 @@ pub(super) struct Job {
     done: usize,
     /// Calls that the kernel asked to repeat.
     repeats: u32,
-    /// Its group of the file's writes, if it is in one.
-    group: Group,
+    /// Its part in the exclusion of buffered and direct writes, if it has one.
+    write_guard: WriteGuard,
 }
 
-enum Group {
+enum WriteGuard {
     None,
-    Buffered(groups::Buffered),
+    Buffered(write_exclusion::BufferedWrite),
     /// Kept until the job has ended.
-    Direct(#[expect(dead_code, reason = "dropping it leaves")] groups::Direct),
+    Direct(#[expect(dead_code, reason = "dropping it leaves")] write_exclusion::DirectWrite),
 }
 
 pub(super) enum Work {
@@ -66,15 +66,15 @@ pub(super) enum Work {
 
 /// A part of a payload, copied to an address that the device can read from.
 pub(super) struct Aligned {
-    room: Vec<u8>,
-    /// The offset of the copy in `room`, in bytes.
+    buffer: Vec<u8>,
+    /// The offset of the copy in `buffer`, in bytes.
     start: usize,
     /// The range of the payload that was copied.
     part: Range<usize>,
 }
 
 /// The next step after a call.
-pub(super) enum Next {
+pub(super) enum NextStep {
     Call,
     /// The rest of a write uses the page cache: it may have to wait for other writes.
     Buffered,
@@ -108,12 +108,12 @@ impl Job {
             length,
             done: 0,
             repeats: 0,
-            group: Group::None,
+            write_guard: WriteGuard::None,
         }
     }
 
     /// The same job, bypassing the page cache.
-    pub(super) fn past_cache(self) -> Job {
+    pub(super) fn bypassing_cache(self) -> Job {
         Job { direct: true, ..self }
     }
 
@@ -150,45 +150,45 @@ impl Job {
         Io::pending(async move { issued.await.map(result) })
     }
 
-    /// Whether it may run in the ring; joins its group of the file's writes.
+    /// Whether it may run in the ring; registers a write with the exclusion of buffered and direct ones.
     fn may_use_ring(&mut self) -> bool {
         let file = &self.open.shared;
         // Opening the second descriptor waits for the disk.
         let is_ready = file.tree.options.io_uring && (!self.direct || self.open.direct.get().is_some());
-        let (group, may) = match self.work {
+        let (write_guard, may) = match self.work {
             Work::Write(..) if !self.direct => {
-                let buffered = groups::Buffered::join(file);
+                let buffered = write_exclusion::BufferedWrite::begin(file);
                 let may = is_ready && buffered.may_start();
-                (Group::Buffered(buffered), may)
+                (WriteGuard::Buffered(buffered), may)
             }
-            Work::Write(..) if is_ready => match groups::Direct::try_join(file) {
-                Some(direct) => (Group::Direct(direct), true),
-                None => (Group::None, false),
+            Work::Write(..) if is_ready => match write_exclusion::DirectWrite::try_begin(file) {
+                Some(direct) => (WriteGuard::Direct(direct), true),
+                None => (WriteGuard::None, false),
             },
-            _ => (Group::None, is_ready),
+            _ => (WriteGuard::None, is_ready),
         };
-        self.group = group;
+        self.write_guard = write_guard;
         may
     }
 
-    /// Leaves the group of direct writes: on a thread of the pool the write holds the inode's lock instead.
+    /// Is no direct write of the ring any more: on a thread of the pool the write holds the inode's lock instead.
     fn leave_direct(&mut self) {
-        if let Group::Direct(_) = self.group {
-            self.group = Group::None;
+        if let WriteGuard::Direct(_) = self.write_guard {
+            self.write_guard = WriteGuard::None;
         }
     }
 
     /// Makes all calls on this thread.
     pub(super) fn run(mut self) -> VfsResult<Sg> {
         self.may_start()?;
-        if let Group::Buffered(buffered) = &self.group {
+        if let WriteGuard::Buffered(buffered) = &self.write_guard {
             buffered.wait();
         }
         loop {
             self.prepare();
             let outcome = self.call();
-            if let Next::End(result) = self.judge(outcome) {
-                return self.finish(result); // `Next::Buffered` needs no wait: each call here holds the inode's lock
+            if let NextStep::End(result) = self.next_step(outcome) {
+                return self.finish(result); // `NextStep::Buffered` needs no wait: each call here holds the inode's lock
             }
         }
     }
@@ -201,10 +201,10 @@ impl Job {
 
     /// Prepares the next call.
     pub(super) fn prepare(&mut self) {
-        if self.direct && self.second().is_none() {
+        if self.direct && self.direct_fd().is_none() {
             self.direct = false;
         }
-        let direct = if self.direct { self.open.second() } else { None };
+        let direct = if self.direct { self.open.direct_fd() } else { None };
         if let Work::Write(src, aligned) = &mut self.work {
             *aligned = match (direct, aligned.take()) {
                 (Some(_), Some(a)) if a.part.contains(&self.done) => Some(a),
@@ -215,8 +215,8 @@ impl Job {
     }
 
     /// The second descriptor, if there is one that supports this range.
-    fn second(&self) -> Option<&Direct> {
-        self.open.second().filter(|direct| direct.takes_range(self.offset, self.length))
+    fn direct_fd(&self) -> Option<&DirectFd> {
+        self.open.direct_fd().filter(|direct| direct.takes_range(self.offset, self.length))
     }
 
     /// The descriptor for the next call.
@@ -299,47 +299,47 @@ impl Job {
     }
 
     /// Processes the result of a call: the number of bytes, or the system's error.
-    pub(super) fn judge(&mut self, outcome: io::Result<usize>) -> Next {
+    pub(super) fn next_step(&mut self, outcome: io::Result<usize>) -> NextStep {
         match outcome {
             Err(Errno::INTR | Errno::AGAIN) if self.repeats < REPEATS_MAX => {
                 self.repeats += 1;
-                Next::Call
+                NextStep::Call
             }
             Err(Errno::INVAL | Errno::OPNOTSUPP) if self.direct => self.buffered(), // not this part of the file
             // Some file systems cannot sync a directory.
             Err(Errno::INVAL) if matches!(self.work, Work::Sync) && self.open.kind == Kind::Directory => {
-                Next::End(Ok(()))
+                NextStep::End(Ok(()))
             }
-            Err(e) if self.through => Next::End(Err(self.open.shared.failed(e.into()))),
-            Err(e) => Next::End(Err(e.into())),
+            Err(e) if self.through => NextStep::End(Err(self.open.shared.failed(e.into()))),
+            Err(e) => NextStep::End(Err(e.into())),
             Ok(n) => self.advance(n),
         }
     }
 
-    fn advance(&mut self, n: usize) -> Next {
+    fn advance(&mut self, n: usize) -> NextStep {
         self.done += n;
-        let whole_sectors = !self.direct || self.second().is_some_and(|d| n.is_multiple_of(d.sector));
+        let whole_sectors = !self.direct || self.direct_fd().is_some_and(|d| n.is_multiple_of(d.sector));
         match self.work {
-            Work::Sync => Next::End(Ok(())),
+            Work::Sync => NextStep::End(Ok(())),
             // A read that ends inside a sector has reached the end of the file.
-            Work::Read(_) if n == 0 || !whole_sectors => Next::End(Ok(())),
-            _ if self.done >= self.length => Next::End(Ok(())),
+            Work::Read(_) if n == 0 || !whole_sectors => NextStep::End(Ok(())),
+            _ if self.done >= self.length => NextStep::End(Ok(())),
             Work::Write(..) if self.direct && (n == 0 || !whole_sectors) => self.buffered(),
-            Work::Write(..) if n == 0 => Next::End(Err(VfsError::Io(Errno::IO.raw_os_error()))),
-            _ => Next::Call,
+            Work::Write(..) if n == 0 => NextStep::End(Err(VfsError::Io(Errno::IO.raw_os_error()))),
+            _ => NextStep::Call,
         }
     }
 
     /// Continues with the page cache.
-    fn buffered(&mut self) -> Next {
+    fn buffered(&mut self) -> NextStep {
         self.direct = false;
-        if matches!(self.work, Work::Write(..)) { Next::Buffered } else { Next::Call }
+        if matches!(self.work, Work::Write(..)) { NextStep::Buffered } else { NextStep::Call }
     }
 
     /// Continues in the pool, and calls `then` with the result there.
     pub(super) fn continue_in_pool(mut self, then: impl FnOnce(VfsResult<Sg>) + Send + 'static) {
         let file = Arc::clone(&self.open.shared);
-        self.group = Group::Buffered(groups::Buffered::join(&file));
+        self.write_guard = WriteGuard::Buffered(write_exclusion::BufferedWrite::begin(&file));
         drop(file.tree.pool.run_slow(move || then(self.run())));
     }
 
@@ -357,18 +357,18 @@ impl Aligned {
     /// Copies the bytes of `src` from `done` on, at most [`PIECE`], to an address that is a multiple of `memory`.
     fn copy(src: &Sg, done: usize, memory: usize) -> Aligned {
         let length = PIECE.min(sg_len(src) - done);
-        let mut room: Vec<u8> = Vec::with_capacity(length + memory);
-        let start = room.as_ptr().align_offset(memory);
-        room.resize(start, 0);
+        let mut buffer: Vec<u8> = Vec::with_capacity(length + memory);
+        let start = buffer.as_ptr().align_offset(memory);
+        buffer.resize(start, 0);
         for part in sg_slice(src, done, length) {
-            room.extend_from_slice(&part);
+            buffer.extend_from_slice(&part);
         }
         passes::count(Pass::Copy, length);
-        Aligned { room, start, part: done..done + length }
+        Aligned { buffer, start, part: done..done + length }
     }
 
     /// The copy of the payload's bytes from `done` on.
     fn from(&self, done: usize) -> &[u8] {
-        &self.room[self.start + done - self.part.start..]
+        &self.buffer[self.start + done - self.part.start..]
     }
 }

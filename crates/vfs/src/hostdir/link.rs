@@ -12,10 +12,10 @@ use env::{Ctx, Io};
 use rustix::fs::{FileType, Mode, OFlags, Statx};
 
 use super::device::{self, Device};
-use super::{Tree, node, open, place, posix, stored, visible};
+use super::{Tree, node, open, posix, resolve, stored, visible};
 use crate::{
     Attributes, BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenMode, OpenRequest,
-    Opened, ReparseKind, ReparsePoint, Stat, VfsError, VfsPath, VfsResult, Want,
+    Opened, ReadOptions, ReparseKind, ReparsePoint, Stat, VfsError, VfsPath, VfsResult,
 };
 
 /// IO_REPARSE_TAG_SYMLINK.
@@ -29,8 +29,8 @@ pub(super) fn is_link(stat: &Statx) -> bool {
 
 /// Metadata of a link.
 pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey) -> Stat {
-    let known = node::Known::default();
-    let mut link = node::convert(stat, kind, id, &known);
+    let extra = node::ExtraMetadata::default();
+    let mut link = node::convert(stat, kind, id, &extra);
     // On the host the size is the length of the target's text; on Windows a link has no data.
     (link.size, link.allocation) = (0, 0);
     link.attributes = match kind {
@@ -38,7 +38,7 @@ pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey) -> Stat {
         Kind::Directory => Attributes::DIRECTORY | Attributes::REPARSE_POINT,
     };
     link.reparse = ReparseKind { tag: SYMLINK, head: 0 };
-    link.posix = Some(posix::of(stat, &stored::Stored::default()));
+    link.posix = Some(posix::of(stat, &stored::StoredMetadata::default()));
     link
 }
 
@@ -67,7 +67,7 @@ impl Tree {
             return Err(VfsError::Exists);
         }
         let exact = r.path.is_exact();
-        let kind = match self.peek(disk) {
+        let kind = match self.stat_at(disk) {
             Ok(target) if !exact && node::kind(&target) == Some(Kind::Directory) => Kind::Directory,
             _ => Kind::File,
         };
@@ -76,17 +76,28 @@ impl Tree {
             (Some(Kind::Directory), Kind::File) => return Err(VfsError::NotDirectory),
             _ => {}
         }
-        let fd = self.at(disk, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).map_err(place::last)?;
+        let fd = self
+            .open_at(disk, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())
+            .map_err(resolve::path_error)?;
         let stat = node::statx(&fd)?;
         if open::identity(&stat) != open::identity(seen) {
             return Ok(None);
         }
-        let Some(closed) = self.closed(&fd, disk, false)? else { return Ok(None) };
+        let Some(restricted_directories) = self.restricted_directories(&fd, disk, false)? else {
+            return Ok(None);
+        };
         let device = self.device(&fd, device::number(&stat))?;
         let id = device.key(&stat);
         let node = LinkNode { tree: Arc::clone(self), device, id, kind, fd: Arc::new(fd), exact };
         let stat = convert(&stat, kind, id);
-        Ok(Some(Opened { node: Arc::new(node), created: false, path, stream: None, stat, closed }))
+        Ok(Some(Opened {
+            node: Arc::new(node),
+            created: false,
+            path,
+            stream: None,
+            stat,
+            restricted_directories,
+        }))
     }
 }
 
@@ -163,7 +174,7 @@ impl Node for LinkNode {
         })
     }
 
-    fn read(&self, _: &Ctx, _: u64, _: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, _: &Ctx, _: u64, _: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         Io::Done(Ok(Data::Bufs(Sg::new())))
     }
 

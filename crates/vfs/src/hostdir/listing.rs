@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom, Statx};
 use rustix::io::{self, Errno};
 
-use super::inside::Inside;
-use super::node::{self, Known, Open};
-use super::place::{self, Place};
-use super::stored::{self, Stored, Target};
+use super::node::{self, ExtraMetadata, Open};
+use super::resolve::{self, ResolvedDirectory};
+use super::stored::{self, StoredMetadata, Target};
 use super::streams::is_store;
+use super::working_directory::WorkingDirectory;
 use super::{device, link, visible};
 use crate::{DirEntry, EntrySecurity, Kind, Stat, VfsError, VfsResult};
 
@@ -43,7 +43,7 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
         listing.waiting.clear();
         rustix::fs::seek(&*open.fd, SeekFrom::Start(0))?;
     }
-    let inside = Inside::enter(&open.fd);
+    let working_directory = WorkingDirectory::enter(&open.fd);
     let mut out = Vec::new();
     while out.len() < limit.max(1) {
         let Some(name) = listing.waiting.pop_front() else {
@@ -52,7 +52,7 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
             }
             break;
         };
-        match entry(open, &name, inside.as_ref()) {
+        match entry(open, &name, working_directory.as_ref()) {
             Ok(entry) => out.extend(entry),
             // An entry whose metadata cannot be read is left out; the others are listed.
             Err(error) => unreadable(&name, error),
@@ -63,7 +63,7 @@ pub(super) fn next(open: &Open, restart: bool, limit: usize) -> VfsResult<Vec<Di
 
 /// Whether the directory is empty.
 pub(super) fn is_empty(open: &Open) -> VfsResult<bool> {
-    let fd = place::beneath(&open.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let fd = resolve::beneath(&open.fd, ".", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
     let mut buffer = vec![MaybeUninit::uninit(); 1024];
     let mut entries = RawDir::new(&fd, &mut buffer);
     while let Some(entry) = entries.next() {
@@ -87,10 +87,10 @@ pub(super) fn lookup(open: &Open, name: &str) -> VfsResult<DirEntry> {
     if let Some(entry) = entry(open, &visible::stored(name), None)? {
         return Ok(entry);
     }
-    let fd = place::beneath(&open.fd, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    let fd = resolve::beneath(&open.fd, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
     let stat = node::statx(&fd)?;
-    let place = Place { fd, disk: String::new(), path: Vec::new(), stat };
-    let found = tree.find(&place, name)?.ok_or(VfsError::NotFound)?;
+    let directory = ResolvedDirectory { fd, disk: String::new(), path: Vec::new(), stat };
+    let found = tree.find(&directory, name)?.ok_or(VfsError::NotFound)?;
     entry(open, &found, None)?.ok_or(VfsError::NotFound)
 }
 
@@ -99,7 +99,7 @@ pub(super) fn security(open: &Open, name: &str) -> EntrySecurity {
     let name = visible::stored(name);
     let shows_links = open.shows_links.load(Ordering::Relaxed);
     let flags = if shows_links { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };
-    let fd = place::beneath(&open.fd, &name, flags, Mode::empty()).map_err(place::last)?;
+    let fd = resolve::beneath(&open.fd, &name, flags, Mode::empty()).map_err(resolve::path_error)?;
     let stat = node::statx(&fd)?;
     if link::is_link(&stat) {
         return Ok(None);
@@ -139,12 +139,16 @@ fn fill(open: &Open, waiting: &mut VecDeque<String>) -> VfsResult<bool> {
 
 /// An entry by its name on the disk; `None` if it was removed or is hidden. `inside`: the directory is this thread's
 /// working directory.
-fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<DirEntry>> {
+fn entry(
+    open: &Open,
+    name: &str,
+    working_directory: Option<&WorkingDirectory>,
+) -> VfsResult<Option<DirEntry>> {
     let Some(shown) = visible::shown(name.as_bytes()) else {
         skipped();
         return Ok(None);
     };
-    let stat = match place::lstatx(&open.fd, name) {
+    let stat = match resolve::lstatx(&open.fd, name) {
         Ok(stat) => stat,
         Err(Errno::NOENT | Errno::NAMETOOLONG) => return Ok(None),
         Err(e) => return Err(e.into()),
@@ -152,12 +156,12 @@ fn entry(open: &Open, name: &str, inside: Option<&Inside>) -> VfsResult<Option<D
     let found = if link::is_link(&stat) {
         if open.shows_links.load(Ordering::Relaxed) { Some(own(open, &stat)?) } else { linked(open, name) }
     } else {
-        let path = match inside {
+        let path = match working_directory {
             Some(_) => Cow::Borrowed(name),
             None => Cow::Owned(format!("/proc/self/fd/{}/{name}", open.fd.as_raw_fd())),
         };
-        let fd = || place::beneath(&open.fd, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
-        stat_of(open, &stat, fd, |device| Stored::load(Target::Path(&path), device))?
+        let fd = || resolve::beneath(&open.fd, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty());
+        stat_of(open, &stat, fd, |device| StoredMetadata::load(Target::Path(&path), device))?
     };
     Ok(found.map(|stat| DirEntry { name: shown.into_owned(), stat }))
 }
@@ -176,11 +180,11 @@ fn linked(open: &Open, name: &str) -> Option<Stat> {
     let (root, here) = (path(tree.root.as_raw_fd())?, path(open.fd.as_raw_fd())?);
     // The directory's path below the root. If it was moved meanwhile, the kernel still resolves below the root only.
     let below = here.strip_prefix(root.trim_end_matches('/'))?.trim_start_matches('/');
-    let disk = place::join(below, name);
-    let target = tree.at(&disk, OFlags::PATH, Mode::empty()).ok()?;
+    let disk = resolve::join(below, name);
+    let target = tree.open_at(&disk, OFlags::PATH, Mode::empty()).ok()?;
     let stat = node::statx(&target).ok()?;
     let proc = format!("/proc/self/fd/{}", target.as_raw_fd());
-    let load = |device: &device::Device| Stored::load(Target::Followed(&proc), device);
+    let load = |device: &device::Device| StoredMetadata::load(Target::Followed(&proc), device);
     stat_of(open, &stat, || target.try_clone().map_err(|_| Errno::MFILE), load).ok()?
 }
 
@@ -188,7 +192,7 @@ fn stat_of(
     open: &Open,
     stat: &Statx,
     fd: impl FnOnce() -> io::Result<OwnedFd>,
-    load: impl FnOnce(&device::Device) -> Stored,
+    load: impl FnOnce(&device::Device) -> StoredMetadata,
 ) -> VfsResult<Option<Stat>> {
     let Some(kind) = node::kind(stat) else { return Ok(None) };
     let tree = &open.shared.tree;
@@ -198,18 +202,18 @@ fn stat_of(
         None => tree.device(fd()?, number)?, // another file system is mounted there
     };
     let id = device.key(stat);
-    let known = match tree.shared(id) {
-        Some(shared) => shared.known(),
-        None => Known { stored: load(&device), reserved: 0 },
+    let extra = match tree.shared(id) {
+        Some(shared) => shared.extra_metadata(),
+        None => ExtraMetadata { stored: load(&device), reserved: 0 },
     };
-    Ok(Some(node::convert(stat, kind, id, &known)))
+    Ok(Some(node::convert(stat, kind, id, &extra)))
 }
 
 /// Logs once that an entry is left out because its metadata cannot be read.
 fn unreadable(name: &str, error: VfsError) {
-    static SAID: Once = Once::new();
+    static LOGGED: Once = Once::new();
     tracing::debug!(name, "a directory entry is not listed: {error}");
-    SAID.call_once(|| {
+    LOGGED.call_once(|| {
         tracing::warn!(
             name,
             "a directory entry cannot be read and is not listed: {error}; further ones \
@@ -220,8 +224,8 @@ fn unreadable(name: &str, error: VfsError) {
 
 /// Logs once that entries are hidden.
 fn skipped() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
+    static LOGGED: Once = Once::new();
+    LOGGED.call_once(|| {
         tracing::warn!(
             "a directory has names that are not UTF-8 or too long for clients; they are not listed"
         );

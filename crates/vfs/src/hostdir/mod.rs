@@ -29,7 +29,7 @@
 //! sender reads the pages that are evicted before they are sent, at most the bytes of that read. If the file is closed
 //! before they are sent, the sender closes the descriptor.
 //!
-//! **A new file becomes visible only with all its metadata** (descriptor, attributes): see [`fresh`].
+//! **A new file becomes visible only with all its metadata** (descriptor, attributes): see [`new_file`].
 //!
 //! **Lost data is reported to all opens.** After a failed sync every later sync of the file fails until its last open
 //! is closed.
@@ -47,21 +47,19 @@ mod data;
 mod device;
 mod errno;
 mod extents;
-mod fresh;
-mod groups;
-mod inside;
 mod job;
 mod link;
 mod listing;
 mod names;
 mod namespace;
+mod new_file;
 mod node;
 mod open;
-mod place;
 mod posix;
 mod reflink;
 mod reparse;
 mod reserved;
+mod resolve;
 mod ring;
 mod snapshots;
 mod stored;
@@ -70,6 +68,8 @@ mod transfer;
 mod unbuffered;
 pub(crate) mod visible;
 mod volume;
+mod working_directory;
+mod write_exclusion;
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
@@ -82,7 +82,7 @@ use env::{Ctx, Io};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
-use crate::pool::{Line, Pool};
+use crate::blocking_pool::{BlockingPool, SerialQueue};
 use crate::{
     FileKey, OpenMode, OpenRequest, Opened, ReportChange, SnapshotTime, Space, Vfs, VfsError, VfsPath,
     VfsResult, VolumeInfo, WatchGuard,
@@ -90,7 +90,7 @@ use crate::{
 use changes::Changes;
 use device::Device;
 use names::Names;
-use node::Shared;
+use node::SharedFile;
 
 /// The options of a [`HostDir`].
 #[derive(Clone, Debug)]
@@ -145,7 +145,7 @@ pub struct HostDir {
 struct Tree {
     root: Arc<OwnedFd>,
     options: HostDirOptions,
-    pool: Pool,
+    pool: BlockingPool,
     names: Names,
     /// The path of the root when it was opened.
     root_path: String,
@@ -156,21 +156,21 @@ struct Tree {
     /// All of them are in memory, so no call blocks (known after the first use of each).
     all_memory: AtomicBool,
     /// The files that are open.
-    files: Mutex<HashMap<FileKey, Weak<Shared>>>,
+    files: Mutex<HashMap<FileKey, Weak<SharedFile>>>,
     /// The temporary name of this tree's new files, unique to this tree.
     temporary: String,
     /// One of these is locked while the names in a directory change, so that the case-insensitive lookup and the change
     /// are atomic; the directory's number selects the lock.
     changing: [Mutex<()>; 16],
-    /// The calls that change names, one line for each directory (selected by its path): they would only wait for each
-    /// other's lock of `changing`.
-    name_changes: [Arc<Line>; 16],
+    /// The calls that change names, one serial queue for each directory (selected by its path): they would only wait
+    /// for each other's lock of `changing`.
+    name_changes: [Arc<SerialQueue>; 16],
     /// The closes of files whose name was removed.
-    closes: Arc<Line>,
+    closes: Arc<SerialQueue>,
     /// The watches for changes; cannot be upgraded while there are none.
     changes: Mutex<Weak<Changes>>,
     /// The walks that begin watches of whole trees, one at a time: they take long in large trees.
-    walks: Arc<Line>,
+    walks: Arc<SerialQueue>,
     info: VolumeInfo,
 }
 
@@ -187,14 +187,14 @@ impl HostDir {
     /// The tree below an open directory.
     fn of(root: OwnedFd, options: HostDirOptions) -> std::io::Result<Arc<HostDir>> {
         // Checked here, before every open fails: Linux before 5.6 and some sandboxes have no openat2.
-        place::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        resolve::beneath(&root, ".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&root)?;
         let device = Arc::new(Device::of(&root, &options)?);
         let info = VolumeInfo {
             label: options.label.clone(),
             file_system: "NTFS".into(),
             volume: device.volume,
-            created: node::born(&stat),
+            created: node::birth_time(&stat),
             case_sensitive: false,
             sparse: true,
             cluster: node::CLUSTER as u32,
@@ -214,12 +214,12 @@ impl HostDir {
             root_path: posix::real_path(&root).unwrap_or_default(),
             root: Arc::new(root),
             root_device: device::number(&stat),
-            pool: Pool::new(options.threads),
+            pool: BlockingPool::new(options.threads),
             names: Names::default(),
             devices: Mutex::new(HashMap::from([(device::number(&stat), Arc::clone(&device))])),
             all_memory: AtomicBool::new(device.memory),
             files: Mutex::default(),
-            temporary: fresh::temporary_name(),
+            temporary: new_file::temporary_name(),
             changing: Default::default(),
             name_changes: Default::default(),
             closes: Arc::default(),
@@ -250,7 +250,7 @@ impl HostDir {
             return Io::Done(work(&self.tree));
         }
         let tree = Arc::clone(&self.tree);
-        Io::Pending(self.tree.pool.run_in(self.tree.line_of(path), move || work(&tree)))
+        Io::Pending(self.tree.pool.run_in(self.tree.name_change_queue(path), move || work(&tree)))
     }
 }
 
@@ -274,7 +274,7 @@ impl Vfs for HostDir {
     fn open(&self, _: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
         let request = Arc::new(request);
         let (tree, again) = (Arc::clone(&self.tree), Arc::clone(&request));
-        let patiently = move || {
+        let open_and_wait = move || {
             let open = Arc::clone(&tree);
             tree.pool.run_slow(move || open.open(&again, true))
         };
@@ -287,11 +287,11 @@ impl Vfs for HostDir {
             None => self.run(move |tree| tree.open(&request, false)),
         };
         match opened {
-            Io::Done(Err(VfsError::Busy)) => Io::Pending(patiently()),
+            Io::Done(Err(VfsError::Busy)) => Io::Pending(open_and_wait()),
             Io::Done(done) => Io::Done(done),
             Io::Pending(first) => Io::pending(async move {
                 match first.await {
-                    Err(VfsError::Busy) => patiently().await,
+                    Err(VfsError::Busy) => open_and_wait().await,
                     done => done,
                 }
             }),
@@ -321,13 +321,13 @@ impl Vfs for HostDir {
         self.run(move |tree| tree.snapshot(at))
     }
 
-    fn watch(&self, directory: &VfsPath, deep: bool, report: &ReportChange) -> Io<Option<WatchGuard>> {
+    fn watch(&self, directory: &VfsPath, recursive: bool, report: &ReportChange) -> Io<Option<WatchGuard>> {
         let (directory, report) = (directory.clone(), Arc::clone(report));
         let begin = move |tree: &Arc<Tree>| -> Option<WatchGuard> {
             let changes = tree.watched_changes()?;
-            Some(Box::new(changes.watch(tree, &directory, deep, &report)))
+            Some(Box::new(changes.watch(tree, &directory, recursive, &report)))
         };
-        if deep && !self.tree.all_memory.load(Ordering::Relaxed) {
+        if recursive && !self.tree.all_memory.load(Ordering::Relaxed) {
             let tree = Arc::clone(&self.tree);
             return Io::Pending(self.tree.pool.run_in(&self.tree.walks, move || begin(&tree)));
         }
@@ -336,8 +336,8 @@ impl Vfs for HostDir {
 }
 
 impl Tree {
-    /// The line for changes of the name `path`.
-    fn line_of(&self, path: &VfsPath) -> &Arc<Line> {
+    /// The serial queue for changes of the name `path`.
+    fn name_change_queue(&self, path: &VfsPath) -> &Arc<SerialQueue> {
         let directory = path.components().split_last().map_or(&[][..], |(_, directory)| directory);
         let mut hasher = std::hash::DefaultHasher::new();
         directory.hash(&mut hasher);

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::device::{self, Device};
-use super::place::beneath;
+use super::resolve::beneath;
 use super::streams::is_store;
 use super::visible;
 use crate::fold::{fold, is_folded};

@@ -9,12 +9,12 @@ use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, Statx, StatxFlags, Timesp
 use rustix::io;
 
 use super::device::{self, Device};
-use super::groups::Groups;
 use super::listing::Listing;
-use super::stored::{self, Changed, Dos, KEPT, Stored};
-use super::unbuffered::Direct;
+use super::stored::{self, ChangeTime, Dos, RECORD_ATTRIBUTES, StoredMetadata};
+use super::unbuffered::DirectFd;
+use super::write_exclusion::WriteExclusion;
 use super::{Tree, compression, listing, posix, reserved, volume};
-use crate::pool::Line;
+use crate::blocking_pool::SerialQueue;
 use crate::{
     Attributes, BasicChange, DirEntry, ExtendedAttribute, FileKey, Kind, Stat, Timestamp, VfsError, VfsResult,
 };
@@ -28,27 +28,27 @@ pub(super) struct HostNode {
 pub(super) struct Open {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) kind: Kind,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedFile>,
     pub(super) listing: Mutex<Listing>,
     /// A listing of the directory shows links, not their targets.
     pub(super) shows_links: AtomicBool,
     /// It was opened for writing too.
     pub(super) writes: bool,
     /// The second descriptor, opened at the first unbuffered I/O; `None` if that is not supported.
-    pub(super) direct: OnceLock<Option<Direct>>,
+    pub(super) direct: OnceLock<Option<DirectFd>>,
     /// Data was written through it that its file system may refuse later: see [`Open::wrote`].
-    pub(super) unsettled: AtomicBool,
+    pub(super) unchecked_writes: AtomicBool,
 }
 
 /// The state that all opens of one file share.
-pub(super) struct Shared {
+pub(super) struct SharedFile {
     pub(super) tree: Arc<Tree>,
     pub(super) id: FileKey,
     pub(super) device: Arc<Device>,
     /// Buffered writes, in order.
-    pub(super) line: Arc<Line>,
-    pub(super) groups: Groups,
-    pub(super) stored: Mutex<Stored>,
+    pub(super) write_queue: Arc<SerialQueue>,
+    pub(super) write_exclusion: WriteExclusion,
+    pub(super) stored: Mutex<StoredMetadata>,
     /// Held during a read-modify-write of stored metadata, which may block; `stored` is not locked meanwhile.
     pub(super) setting: Mutex<()>,
     /// Closing it may block: a name was removed, or the file was truncated (after which ext4 writes at close).
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     lost: Mutex<Option<VfsError>>,
 }
 
-impl Drop for Shared {
+impl Drop for SharedFile {
     fn drop(&mut self) {
         let mut files = self.tree.files.lock();
         // Another open may have replaced the entry meanwhile.
@@ -78,25 +78,26 @@ impl Drop for Open {
     fn drop(&mut self) {
         let (tree, device) = (&self.shared.tree, &self.shared.device);
         let last = self.shared.opens.fetch_sub(1, Ordering::AcqRel) == 1;
-        let gives_back = last && self.kind == Kind::File && self.shared.reserved.load(Ordering::Relaxed) > 0;
+        let frees_reserved =
+            last && self.kind == Kind::File && self.shared.reserved.load(Ordering::Relaxed) > 0;
         let quick = || {
             device.local
                 && !self.writes
                 && !self.shared.slow_close.load(Ordering::Relaxed)
                 && statx(&*self.fd).is_ok_and(|s| s.stx_nlink > 0)
         };
-        if !gives_back && (device.memory || quick()) {
+        if !frees_reserved && (device.memory || quick()) {
             return;
         }
         let (mut fd, writes) = (std::mem::replace(&mut self.fd, Arc::clone(&tree.root)), self.writes);
         let direct = self.direct.take();
         let close = move || {
             drop(direct); // a lease needs the file to be open only once
-            if gives_back {
+            if frees_reserved {
                 if !writes && let Some(own) = reserved::writable(fd.as_fd()) {
                     fd = Arc::new(own);
                 }
-                reserved::give_back(fd.as_fd());
+                reserved::free_reserved(fd.as_fd());
             }
             drop(fd);
         };
@@ -113,7 +114,7 @@ impl Drop for Open {
 
 impl HostNode {
     /// Another reference to the same open.
-    pub(super) fn again(&self) -> HostNode {
+    pub(super) fn clone_handle(&self) -> HostNode {
         HostNode { open: Arc::clone(&self.open) }
     }
 }
@@ -121,7 +122,7 @@ impl HostNode {
 impl Open {
     pub(super) fn stat(&self) -> VfsResult<Stat> {
         let stat = statx(&*self.fd)?;
-        Ok(convert(&stat, self.kind, self.shared.id, &self.shared.known()))
+        Ok(convert(&stat, self.kind, self.shared.id, &self.shared.extra_metadata()))
     }
 
     pub(super) fn may_change(&self) -> VfsResult<()> {
@@ -160,14 +161,14 @@ impl Open {
         /// How long writing the record may take.
         const LATER_NS: u32 = 20_000_000;
         for _ in 0..3 {
-            let ctime = changed(&statx(&*self.fd)?);
+            let ctime = change_time(&statx(&*self.fd)?);
             let mut until = Timestamp { nanoseconds: ctime.nanoseconds + LATER_NS, ..ctime };
             if until.nanoseconds >= 1_000_000_000 {
                 until =
                     Timestamp { seconds: until.seconds + 1, nanoseconds: until.nanoseconds - 1_000_000_000 };
             }
-            self.set_dos(|dos| dos.changed = Some(Changed { time, until }))?;
-            if changed(&statx(&*self.fd)?) <= until {
+            self.set_dos(|dos| dos.changed = Some(ChangeTime { time, until }))?;
+            if change_time(&statx(&*self.fd)?) <= until {
                 break;
             }
         }
@@ -217,7 +218,7 @@ impl Open {
             Err(VfsError::AttributeTooLarge) if self.make_room()? => put(),
             done => done,
         };
-        let now = Stored::load(stored::Target::Fd(&self.fd), &self.shared.device);
+        let now = StoredMetadata::load(stored::Target::Fd(&self.fd), &self.shared.device);
         self.shared.stored.lock().ea_size = now.ea_size;
         done
     }
@@ -242,13 +243,13 @@ impl Open {
     /// must check for them.
     pub(super) fn wrote(&self) {
         if !self.shared.device.local {
-            self.unsettled.store(true, Ordering::Release);
+            self.unchecked_writes.store(true, Ordering::Release);
         }
     }
 
     /// Whether written data must still be checked for failures. Clears the flag.
-    pub(super) fn unsettled(&self) -> bool {
-        self.unsettled.swap(false, Ordering::AcqRel)
+    pub(super) fn unchecked_writes(&self) -> bool {
+        self.unchecked_writes.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn list(&self, restart: bool, limit: usize) -> VfsResult<Vec<DirEntry>> {
@@ -267,10 +268,10 @@ impl Open {
     }
 }
 
-impl Shared {
+impl SharedFile {
     /// The file's metadata that the system does not store.
-    pub(super) fn known(&self) -> Known {
-        Known { stored: *self.stored.lock(), reserved: self.reserved.load(Ordering::Relaxed) }
+    pub(super) fn extra_metadata(&self) -> ExtraMetadata {
+        ExtraMetadata { stored: *self.stored.lock(), reserved: self.reserved.load(Ordering::Relaxed) }
     }
 
     /// # Errors
@@ -327,32 +328,32 @@ impl Tree {
     }
 
     /// The shared state of a file's opens, if it is open.
-    pub(super) fn shared(&self, id: FileKey) -> Option<Arc<Shared>> {
+    pub(super) fn shared(&self, id: FileKey) -> Option<Arc<SharedFile>> {
         self.files.lock().get(&id)?.upgrade()
     }
 
-    /// The node of a file just opened, and its metadata. A new file (`fresh`) has no stored metadata; `writes` if it
+    /// The node of a file just opened, and its metadata. A new file (`is_new`) has no stored metadata; `writes` if it
     /// was opened for writing.
     pub(super) fn node(
         self: &Arc<Tree>,
         fd: OwnedFd,
         stat: &Statx,
         kind: Kind,
-        (fresh, writes): (bool, bool),
+        (is_new, writes): (bool, bool),
     ) -> VfsResult<(HostNode, Stat)> {
         let device = self.device(&fd, device::number(stat))?;
         let id = device.key(stat);
         let shared = match self.shared(id) {
             Some(shared) => shared,
             None => {
-                let load = || Stored::load(stored::Target::Fd(&fd), &device);
-                let stored = Mutex::new(if fresh { Stored::default() } else { load() });
-                let new = Shared {
+                let load = || StoredMetadata::load(stored::Target::Fd(&fd), &device);
+                let stored = Mutex::new(if is_new { StoredMetadata::default() } else { load() });
+                let new = SharedFile {
                     tree: Arc::clone(self),
                     id,
                     device,
-                    line: Arc::default(),
-                    groups: Groups::default(),
+                    write_queue: Arc::default(),
+                    write_exclusion: WriteExclusion::default(),
                     stored,
                     setting: Mutex::new(()),
                     slow_close: AtomicBool::new(false),
@@ -363,9 +364,9 @@ impl Tree {
                 self.share(new)
             }
         };
-        let stat = convert(stat, kind, id, &shared.known());
+        let stat = convert(stat, kind, id, &shared.extra_metadata());
         shared.opens.fetch_add(1, Ordering::Relaxed);
-        let unsettled = AtomicBool::new(false);
+        let unchecked_writes = AtomicBool::new(false);
         let open = Open {
             fd: Arc::new(fd),
             kind,
@@ -374,13 +375,13 @@ impl Tree {
             shows_links: AtomicBool::new(false),
             writes,
             direct: OnceLock::new(),
-            unsettled,
+            unchecked_writes,
         };
         Ok((HostNode { open: Arc::new(open) }, stat))
     }
 
     /// Enters `new` unless another open was faster.
-    fn share(&self, new: Shared) -> Arc<Shared> {
+    fn share(&self, new: SharedFile) -> Arc<SharedFile> {
         let new = Arc::new(new);
         let mut files = self.files.lock();
         if let Some(there) = files.get(&new.id).and_then(|w| w.upgrade()) {
@@ -408,7 +409,7 @@ pub(super) fn kind(stat: &Statx) -> Option<Kind> {
 }
 
 /// The file system's birth time, or else the oldest of the other times.
-pub(super) fn born(stat: &Statx) -> Timestamp {
+pub(super) fn birth_time(stat: &Statx) -> Timestamp {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
         time(stat.stx_btime)
@@ -418,7 +419,7 @@ pub(super) fn born(stat: &Statx) -> Timestamp {
 }
 
 /// The system's time of the last change.
-fn changed(stat: &Statx) -> Timestamp {
+fn change_time(stat: &Statx) -> Timestamp {
     Timestamp { seconds: stat.stx_ctime.tv_sec, nanoseconds: stat.stx_ctime.tv_nsec }
 }
 
@@ -431,35 +432,35 @@ pub(super) fn allocation(stat: &Statx, reserved: u64) -> u64 {
 
 /// The metadata of a file that the system does not store.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Known {
-    pub(super) stored: Stored,
-    /// See [`Shared::reserved`].
+pub(super) struct ExtraMetadata {
+    pub(super) stored: StoredMetadata,
+    /// See [`SharedFile::reserved`].
     pub(super) reserved: u64,
 }
 
 /// The system's metadata and ours together.
-pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, known: &Known) -> Stat {
+pub(super) fn convert(stat: &Statx, kind: Kind, id: FileKey, extra: &ExtraMetadata) -> Stat {
     let time = |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
-    let dos = known.stored.dos(kind, stat);
-    let mut attributes = dos.attributes & KEPT;
+    let dos = extra.stored.dos(kind, stat);
+    let mut attributes = dos.attributes & RECORD_ATTRIBUTES;
     attributes.set(Attributes::DIRECTORY, kind == Kind::Directory);
     attributes.set(Attributes::COMPRESSED, compression::is_compressed(stat));
-    attributes.set(Attributes::REPARSE_POINT, known.stored.reparse.tag != 0);
+    attributes.set(Attributes::REPARSE_POINT, extra.stored.reparse.tag != 0);
     let data = kind == Kind::File;
     Stat {
         id,
         kind,
         size: if data { stat.stx_size } else { 0 },
-        allocation: if data { allocation(stat, known.reserved) } else { 0 },
+        allocation: if data { allocation(stat, extra.reserved) } else { 0 },
         links: if data { stat.stx_nlink } else { stat.stx_nlink.min(1) }, // `.` and `..` do not count
         attributes,
-        reparse: known.stored.reparse,
-        created: dos.created.unwrap_or_else(|| born(stat)),
+        reparse: extra.stored.reparse,
+        created: dos.created.unwrap_or_else(|| birth_time(stat)),
         accessed: time(stat.stx_atime),
         written: time(stat.stx_mtime),
-        changed: dos.changed_at(changed(stat)),
-        ea_size: known.stored.ea_size,
-        posix: Some(posix::of(stat, &known.stored)),
+        changed: dos.changed_at(change_time(stat)),
+        ea_size: extra.stored.ea_size,
+        posix: Some(posix::of(stat, &extra.stored)),
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::fd::AsRawFd;
 use rustix::io::Errno;
 
 use super::node::Open;
-use super::place::Place;
+use super::resolve::ResolvedDirectory;
 use super::stored::{self, Target, VERSION};
 use super::{Tree, device};
 use crate::{ReparseKind, ReparsePoint, VfsError, VfsResult};
@@ -63,9 +63,9 @@ fn decode(b: &[u8]) -> Option<ReparsePoint> {
 
 impl Tree {
     /// Whether a directory is a reparse point.
-    pub(super) fn is_point(&self, place: &Place) -> VfsResult<bool> {
-        let device = self.device(&place.fd, device::number(&place.stat))?;
-        let path = format!("/proc/self/fd/{}", place.fd.as_raw_fd());
+    pub(super) fn is_point(&self, directory: &ResolvedDirectory) -> VfsResult<bool> {
+        let device = self.device(&directory.fd, device::number(&directory.stat))?;
+        let path = format!("/proc/self/fd/{}", directory.fd.as_raw_fd());
         Ok(device.attributes && Target::Followed(&path).size(POINT.as_bytes()).is_ok())
     }
 }

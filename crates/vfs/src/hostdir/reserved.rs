@@ -16,7 +16,7 @@ const F_SETSIG: libc::c_int = 10;
 
 /// Frees the space reserved behind the end of the file `fd`, open for writing, unless another process has it open.
 /// Then, and where leases are not supported, the space stays allocated.
-pub(super) fn give_back(fd: BorrowedFd<'_>) {
+pub(super) fn free_reserved(fd: BorrowedFd<'_>) {
     let done = || -> rustix::io::Result<()> {
         let stat = statx(fd)?;
         if stat.stx_nlink == 0

@@ -42,7 +42,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Handle, Id, RuntimeFlavor};
 use tokio::sync::oneshot;
 
-use super::job::{Job, Next, Work};
+use super::job::{Job, NextStep, Work};
 use crate::VfsResult;
 
 const SUBMISSIONS: u32 = 256;
@@ -64,19 +64,19 @@ type Reply = oneshot::Sender<VfsResult<arena::Sg>>;
 
 thread_local! {
     /// The ring of the runtime that was used last on this thread.
-    static LOCAL: RefCell<Option<(Id, Arc<Local>)>> = const { RefCell::new(None) };
+    static RUNTIME_RING: RefCell<Option<(Id, Arc<RuntimeRing>)>> = const { RefCell::new(None) };
 }
 
 /// No ring could be created: do not try again.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
-struct Local {
+struct RuntimeRing {
     ring: Mutex<Ring>,
 }
 
 struct Ring {
     ring: IoUring,
-    slots: ManuallyDrop<Vec<Option<Accepted>>>,
+    slots: ManuallyDrop<Vec<Option<AcceptedJob>>>,
     free: Vec<u32>,
     /// Jobs in the kernel.
     in_kernel: usize,
@@ -87,7 +87,7 @@ struct Ring {
     /// Slots of jobs that wait because `slow` is at its limit.
     parked: VecDeque<u32>,
     /// Completed jobs. Their callers are woken outside of the lock.
-    ended: Vec<(Accepted, End)>,
+    ended: Vec<(AcceptedJob, End)>,
     /// The driver's waker, while it sleeps.
     driver: Option<Waker>,
     /// The driver has ended: no job is accepted any more.
@@ -98,20 +98,20 @@ struct Ring {
 type End = Option<VfsResult<()>>;
 
 /// An incomplete job.
-struct Accepted {
+struct AcceptedJob {
     job: Job,
     reply: Reply,
     /// The list of buffers that its entry points to, if it points to one.
-    list: List,
+    list: IoVectors,
     /// It is counted in `slow`.
     is_slow: bool,
 }
 
 #[derive(Default)]
-struct List(Box<[libc::iovec]>);
+struct IoVectors(Box<[libc::iovec]>);
 
 // SAFETY: the addresses refer to memory that the job in the same slot owns, and that moves between threads with it.
-unsafe impl Send for List {}
+unsafe impl Send for IoVectors {}
 
 /// Issues a job on this runtime's ring.
 ///
@@ -124,7 +124,7 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
         return Err(job);
     }
     let (reply, result) = oneshot::channel();
-    ring.accept(Accepted { job, reply, list: List::default(), is_slow: false });
+    ring.accept(AcceptedJob { job, reply, list: IoVectors::default(), is_slow: false });
     // The disk starts the first requests of a batch while the server still decodes the last ones.
     if ring.due.len() >= EAGER {
         ring.push_due();
@@ -140,9 +140,9 @@ pub(super) fn submit(job: Job) -> Result<oneshot::Receiver<VfsResult<arena::Sg>>
 }
 
 /// The ring of the runtime that this is called in, with its driver started.
-fn current() -> Option<Arc<Local>> {
+fn current() -> Option<Arc<RuntimeRing>> {
     let runtime = Handle::try_current().ok()?;
-    let of_runtime = |slot: &RefCell<Option<(Id, Arc<Local>)>>| {
+    let of_runtime = |slot: &RefCell<Option<(Id, Arc<RuntimeRing>)>>| {
         let mut slot = slot.borrow_mut();
         if let Some((id, local)) = &*slot
             && *id == runtime.id()
@@ -167,14 +167,14 @@ fn current() -> Option<Arc<Local>> {
             }
         }
     };
-    LOCAL.try_with(of_runtime).ok()? // the thread may be ending
+    RUNTIME_RING.try_with(of_runtime).ok()? // the thread may be ending
 }
 
 /// Creates a ring and starts its driver.
 ///
 /// # Errors
 /// The system's, if it has no io_uring or forbids it.
-fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
+fn start(runtime: &Handle) -> io::Result<Arc<RuntimeRing>> {
     let ring = make(runtime.runtime_flavor() == RuntimeFlavor::CurrentThread)?;
     let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     ring.submitter().register_eventfd(signal.as_raw_fd())?;
@@ -194,7 +194,7 @@ fn start(runtime: &Handle) -> io::Result<Arc<Local>> {
         driver: None,
         closed: false,
     };
-    let local = Arc::new(Local { ring: Mutex::new(ring) });
+    let local = Arc::new(RuntimeRing { ring: Mutex::new(ring) });
     runtime.spawn(Driver { local: Arc::clone(&local), signal });
     Ok(local)
 }
@@ -217,7 +217,7 @@ fn make(one_thread: bool) -> io::Result<IoUring> {
 
 /// The task that drives a ring; when it ends, it waits for the ring's jobs.
 struct Driver {
-    local: Arc<Local>,
+    local: Arc<RuntimeRing>,
     /// Readable when there are completions.
     signal: AsyncFd<OwnedFd>,
 }
@@ -261,8 +261,8 @@ impl Drop for Driver {
 }
 
 /// Gives the results to the callers.
-fn deliver(ended: Vec<(Accepted, End)>) {
-    for (Accepted { job, reply, .. }, end) in ended {
+fn deliver(ended: Vec<(AcceptedJob, End)>) {
+    for (AcceptedJob { job, reply, .. }, end) in ended {
         let send = |result| drop(reply.send(result));
         match end {
             Some(result) => send(job.finish(result)),
@@ -272,7 +272,7 @@ fn deliver(ended: Vec<(Accepted, End)>) {
 }
 
 impl Ring {
-    fn accept(&mut self, accepted: Accepted) {
+    fn accept(&mut self, accepted: AcceptedJob) {
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = Some(accepted);
@@ -351,10 +351,10 @@ impl Ring {
             taken += 1;
             let accepted = self.slots[slot as usize].as_mut().expect("a job for each completion");
             let outcome = usize::try_from(result).map_err(|_| Errno::from_raw_os_error(-result));
-            match accepted.job.judge(outcome) {
-                Next::Call => self.due.push_back(slot),
-                Next::Buffered => self.end(slot, None),
-                Next::End(result) => self.end(slot, Some(result)),
+            match accepted.job.next_step(outcome) {
+                NextStep::Call => self.due.push_back(slot),
+                NextStep::Buffered => self.end(slot, None),
+                NextStep::End(result) => self.end(slot, Some(result)),
             }
         }
     }
@@ -406,7 +406,7 @@ impl Drop for Ring {
     }
 }
 
-impl Accepted {
+impl AcceptedJob {
     /// The entry of the job's next call.
     fn entry(&mut self) -> squeue::Entry {
         let memory = self.job.memory();
@@ -423,7 +423,7 @@ impl Accepted {
             }
             (work, _) => {
                 let is_read = matches!(work, Work::Read(_));
-                self.list = List(memory.into_vec().into());
+                self.list = IoVectors(memory.into_vec().into());
                 let (list, number) = (self.list.0.as_ptr(), self.list.0.len() as u32);
                 match is_read {
                     true => opcode::Readv::new(fd, list, number).offset(at).build(),
@@ -442,7 +442,7 @@ fn is_temporary(e: &io::Error) -> bool {
 /// Numbers of jobs of this thread's ring in the kernel, and waiting.
 #[cfg(test)]
 pub(super) fn load() -> (usize, usize) {
-    LOCAL.with_borrow(|local| {
+    RUNTIME_RING.with_borrow(|local| {
         let ring = local.as_ref().expect("the ring was used").1.ring.lock();
         (ring.in_kernel, ring.due.len() + ring.parked.len())
     })

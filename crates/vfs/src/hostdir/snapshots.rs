@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::{self, Errno};
 
-use super::{HostDir, HostDirOptions, Tree, place};
+use super::{HostDir, HostDirOptions, Tree, resolve};
 use crate::{SnapshotTime, Vfs, VfsError, VfsResult};
 
 /// The maximum number of listed snapshots; the newest are listed.
@@ -26,7 +26,7 @@ impl Tree {
         let folder = match self.snapshots_folder() {
             Ok(folder) => folder,
             Err(Errno::NOENT) => return Ok(Vec::new()),
-            Err(e) => return Err(place::last(e)),
+            Err(e) => return Err(resolve::path_error(e)),
         };
         let mut found = BTreeSet::new();
         let mut buffer = vec![MaybeUninit::uninit(); 32 << 10];
@@ -43,9 +43,10 @@ impl Tree {
 
     /// See [`Vfs::snapshot`].
     pub(super) fn snapshot(&self, at: SnapshotTime) -> VfsResult<Arc<dyn Vfs>> {
-        let folder = self.snapshots_folder().map_err(place::last)?;
+        let folder = self.snapshots_folder().map_err(resolve::path_error)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let root = place::beneath(&folder, &at.to_string(), flags, Mode::empty()).map_err(place::last)?;
+        let root =
+            resolve::beneath(&folder, &at.to_string(), flags, Mode::empty()).map_err(resolve::path_error)?;
         let options = HostDirOptions {
             read_only: true,
             snapshots: None,
@@ -64,6 +65,6 @@ impl Tree {
         if path.is_absolute() {
             return rustix::fs::open(path, flags, Mode::empty());
         }
-        place::beneath(&self.root, path.to_str().ok_or(Errno::ILSEQ)?, flags, Mode::empty())
+        resolve::beneath(&self.root, path.to_str().ok_or(Errno::ILSEQ)?, flags, Mode::empty())
     }
 }

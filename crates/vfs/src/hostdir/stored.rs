@@ -27,7 +27,7 @@
 //! | 40   | 4    | last ctime of the file system for which the change time is valid: nanoseconds      |
 //!
 //! The system gives every change of a file its own change time, this record included. So a change time set by a client
-//! is valid until the system's change time is later than it was when the record was written; see [`Changed`].
+//! is valid until the system's change time is later than it was when the record was written; see [`ChangeTime`].
 //!
 //! Without the record (or with one that is damaged or of another version) a file has ARCHIVE, and READONLY if its mode
 //! has no write bit; a directory has no attribute. So a file created with ARCHIVE, as by Windows, needs no record. The
@@ -46,7 +46,7 @@ use rustix::fs::{Statx, XattrFlags};
 use rustix::io::{self, Errno};
 
 use super::device::Device;
-use super::posix::{self, Narrowed};
+use super::posix::{self, AclMode};
 use super::reparse;
 use crate::{Attributes, ExtendedAttribute, Kind, ReparseKind, Timestamp, VfsError, VfsResult};
 
@@ -71,14 +71,14 @@ const LIST_MAX: usize = 65_536;
 
 /// The part of a file's stored metadata that is cached in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stored {
+pub(super) struct StoredMetadata {
     pub(super) dos: Option<Dos>,
     /// As FILE_FULL_EA_INFORMATION, in bytes.
     pub(super) ea_size: u32,
     /// Its reparse point; all zeros if it has none.
     pub(super) reparse: ReparseKind,
     /// The mode's bits limited by its POSIX access control list, if it has one.
-    pub(super) acl: Option<Narrowed>,
+    pub(super) acl: Option<AclMode>,
 }
 
 /// The record `user.causeway.dos`.
@@ -86,12 +86,12 @@ pub(super) struct Stored {
 pub(super) struct Dos {
     pub(super) attributes: Attributes,
     pub(super) created: Option<Timestamp>,
-    pub(super) changed: Option<Changed>,
+    pub(super) changed: Option<ChangeTime>,
 }
 
 /// A change time that was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Changed {
+pub(super) struct ChangeTime {
     pub(super) time: Timestamp,
     /// The last system change time for which it is valid.
     pub(super) until: Timestamp,
@@ -133,7 +133,7 @@ impl Dos {
         b.extend_from_slice(&self.attributes.bits().to_le_bytes());
         b.extend_from_slice(&created.seconds.to_le_bytes());
         b.extend_from_slice(&created.nanoseconds.to_le_bytes());
-        if let Some(Changed { time, until }) = self.changed {
+        if let Some(ChangeTime { time, until }) = self.changed {
             b.extend_from_slice(&time.nanoseconds.to_le_bytes());
             b.extend_from_slice(&time.seconds.to_le_bytes());
             b.extend_from_slice(&until.seconds.to_le_bytes());
@@ -158,11 +158,11 @@ impl Dos {
         }
         let created = time(8, 16)?;
         let changed = match length {
-            LONG => Some(Changed { time: time(24, 20)?, until: time(32, 40)? }),
+            LONG => Some(ChangeTime { time: time(24, 20)?, until: time(32, 40)? }),
             _ => None,
         };
         Some(Dos {
-            attributes: Attributes::from_bits_truncate(long(4)?) & KEPT,
+            attributes: Attributes::from_bits_truncate(long(4)?) & RECORD_ATTRIBUTES,
             created: (flags & CREATED != 0).then_some(created),
             changed,
         })
@@ -170,27 +170,27 @@ impl Dos {
 }
 
 /// The attributes in a record.
-pub(super) const KEPT: Attributes = Attributes::STORED.union(Attributes::SPARSE_FILE);
+pub(super) const RECORD_ATTRIBUTES: Attributes = Attributes::STORED.union(Attributes::SPARSE_FILE);
 
-impl Stored {
+impl StoredMetadata {
     /// The effective attributes and creation time of a file.
     pub(super) fn dos(&self, kind: Kind, stat: &Statx) -> Dos {
         self.dos.unwrap_or(Dos::default_for(kind, stat.stx_mode))
     }
 
     /// Reads the stored metadata. Attributes that cannot be read (no permission) count as missing.
-    pub(super) fn load(target: Target<'_>, device: &Device) -> Stored {
+    pub(super) fn load(target: Target<'_>, device: &Device) -> StoredMetadata {
         if !device.attributes {
-            return Stored::default();
+            return StoredMetadata::default();
         }
         let names = match target.list() {
             Ok(names) => names,
             Err(e) => {
                 refused(e, device);
-                return Stored::default();
+                return StoredMetadata::default();
             }
         };
-        let mut stored = Stored::default();
+        let mut stored = StoredMetadata::default();
         for name in split(&names) {
             if name == DOS.as_bytes() {
                 let mut record = [0; LONG + 1];
@@ -200,7 +200,7 @@ impl Stored {
             } else if name == posix::ACL.as_bytes() {
                 let mut list = vec![0; posix::ACL_MAX];
                 let read = target.get(posix::ACL, &mut list);
-                stored.acl = Some(read.map_or(Narrowed::UNREADABLE, |n| Narrowed::decode(&list[..n])));
+                stored.acl = Some(read.map_or(AclMode::UNREADABLE, |n| AclMode::decode(&list[..n])));
             } else if let Some(shown) = shown(name)
                 && let Ok(size) = target.size(name)
             {
@@ -464,7 +464,7 @@ mod tests {
         let plain = Dos { attributes: Attributes::READONLY, created: None, changed: None };
         assert_eq!(Dos::decode(&plain.encode()), Some(plain));
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
-        let changed = Some(Changed { time: time(-1, 5), until: time(0x0102_0304_0506, 7) });
+        let changed = Some(ChangeTime { time: time(-1, 5), until: time(0x0102_0304_0506, 7) });
         let changed = Dos { changed, ..dos };
         let mut longer = golden.to_vec();
         longer[2] = 3;
@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn a_change_time_holds_until_the_next_change() {
         let time = |seconds| Timestamp { seconds, nanoseconds: 0 };
-        let changed = Some(Changed { time: time(5), until: time(100) });
+        let changed = Some(ChangeTime { time: time(5), until: time(100) });
         let dos = Dos { attributes: Attributes::empty(), created: None, changed };
         assert_eq!(dos.changed_at(time(100)), time(5));
         assert_eq!(dos.changed_at(time(101)), time(101));
@@ -494,6 +494,6 @@ mod tests {
         assert_eq!(Dos::decode(&nanoseconds), None);
         let mut attributes = good;
         attributes[4..8].fill(0xff);
-        assert_eq!(Dos::decode(&attributes).map(|d| d.attributes), Some(KEPT));
+        assert_eq!(Dos::decode(&attributes).map(|d| d.attributes), Some(RECORD_ATTRIBUTES));
     }
 }

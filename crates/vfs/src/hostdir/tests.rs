@@ -3,10 +3,10 @@
 mod escapes;
 mod faults;
 mod foreign;
-mod fresh;
 mod identity;
 mod links;
 mod names;
+mod new_file;
 mod owners;
 mod ring;
 mod snapshots;
@@ -22,8 +22,8 @@ use env::Ctx;
 
 use super::{HostDir, HostDirOptions};
 use crate::{
-    Attributes, Data, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult,
-    Want,
+    Attributes, Data, Kind, Node, OpenMode, OpenRequest, Opened, ReadOptions, Rights, Vfs, VfsError, VfsPath,
+    VfsResult,
 };
 
 fn tree(path: &Path) -> Arc<HostDir> {
@@ -40,7 +40,7 @@ fn request(text: &str, mode: OpenMode, kind: Option<Kind>) -> OpenRequest {
         kind,
         rights: Rights { read: true, write: true },
         attributes: Attributes::ARCHIVE,
-        ..OpenRequest::look(path(text))
+        ..OpenRequest::for_metadata(path(text))
     }
 }
 
@@ -62,7 +62,12 @@ fn arena() -> Arena {
 
 async fn read(node: &dyn Node, length: u32) -> Vec<u8> {
     let (c, arena) = (Ctx::default(), arena());
-    match node.read(&c, 0, Want { length, arena: &arena, file_ok: false }).wait().await.expect("a read") {
+    match node
+        .read(&c, 0, ReadOptions { length, arena: &arena, file_ok: false })
+        .wait()
+        .await
+        .expect("a read")
+    {
         Data::Bufs(sg) => sg_to_vec(&sg),
         Data::File { .. } => panic!("a descriptor was not asked for"),
     }

@@ -21,10 +21,10 @@ use rustix::io::Errno;
 use super::device::Device;
 use super::job::Job;
 use super::node::{HostNode, Open};
-use crate::{Data, VfsError, VfsResult, Want};
+use crate::{Data, ReadOptions, VfsError, VfsResult};
 
 /// A file's second descriptor.
-pub(super) struct Direct {
+pub(super) struct DirectFd {
     pub(super) fd: OwnedFd,
     /// The required alignment of memory addresses, in bytes.
     pub(super) memory: usize,
@@ -39,9 +39,9 @@ const ASSUMED: usize = 4096;
 
 impl HostNode {
     /// An unbuffered read; `None` if that is not possible.
-    pub(super) fn read_unbuffered(&self, offset: u64, want: &Want<'_>) -> Option<Io<VfsResult<Data>>> {
+    pub(super) fn read_unbuffered(&self, offset: u64, want: &ReadOptions<'_>) -> Option<Io<VfsResult<Data>>> {
         let (open, length) = (&self.open, want.length as usize);
-        if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
+        if !open.shared.device.can_bypass_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
         if length > want.arena.usage().budget / 2 {
@@ -54,7 +54,7 @@ impl HostNode {
                 let (pool, size) = (&open.shared.tree.pool, Arc::clone(&open));
                 let length = pool.run(move || size.read_sectors(offset, length)).await?;
                 let bufs = arena.alloc_sg(length, Class::Payload).await;
-                Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
+                Job::read(open, offset, bufs, 0, length).bypassing_cache().start(Data::Bufs).wait().await
             }));
         }
         let length = match open.read_sectors(offset, length) {
@@ -63,12 +63,12 @@ impl HostNode {
             Err(e) => return Some(Io::Done(Err(e))),
         };
         if let Some(bufs) = want.arena.try_alloc_sg(length, Class::Payload) {
-            return Some(Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs));
+            return Some(Job::read(open, offset, bufs, 0, length).bypassing_cache().start(Data::Bufs));
         }
         let arena = want.arena.clone();
         Some(Io::pending(async move {
             let bufs = arena.alloc_sg(length, Class::Payload).await;
-            Job::read(open, offset, bufs, 0, length).past_cache().start(Data::Bufs).wait().await
+            Job::read(open, offset, bufs, 0, length).bypassing_cache().start(Data::Bufs).wait().await
         }))
     }
 
@@ -81,11 +81,12 @@ impl HostNode {
         through: bool,
     ) -> Option<Io<VfsResult<u32>>> {
         let (open, length) = (&self.open, sg_len(src));
-        if !open.shared.device.passes_cache() || !is_aligned(offset, length, SECTOR_MIN) {
+        if !open.shared.device.can_bypass_cache() || !is_aligned(offset, length, SECTOR_MIN) {
             return None;
         }
-        // It bypasses the file's queue, as a disk does several writes at a time. For buffered writes see `groups`.
-        let write = Job::write(Arc::clone(open), offset, src.clone(), through).past_cache();
+        // It bypasses the file's queue, as a disk does several writes at a time. For buffered writes see
+        // `write_exclusion`.
+        let write = Job::write(Arc::clone(open), offset, src.clone(), through).bypassing_cache();
         Some(write.start(move |_| length as u32))
     }
 }
@@ -98,21 +99,22 @@ impl Open {
     }
 
     /// The second descriptor, if there can be one. The first call waits for the disk.
-    pub(super) fn second(&self) -> Option<&Direct> {
-        self.direct.get_or_init(|| Direct::of(&self.fd, &self.shared.device)).as_ref()
+    pub(super) fn direct_fd(&self) -> Option<&DirectFd> {
+        self.direct.get_or_init(|| DirectFd::of(&self.fd, &self.shared.device)).as_ref()
     }
 }
 
-impl Direct {
-    fn of(fd: &OwnedFd, device: &Device) -> Option<Direct> {
-        let told = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-        let known = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::DIOALIGN);
-        let (memory, sector) = match (told.stx_dio_mem_align as usize, told.stx_dio_offset_align as usize) {
-            _ if !known => (ASSUMED, ASSUMED),
-            // Not supported for this file: encrypted, compressed, journalled data.
-            (_, 0) => return None,
-            (memory, sector) => (memory.max(1), sector),
-        };
+impl DirectFd {
+    fn of(fd: &OwnedFd, device: &Device) -> Option<DirectFd> {
+        let reported = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+        let known = StatxFlags::from_bits_retain(reported.stx_mask).contains(StatxFlags::DIOALIGN);
+        let (memory, sector) =
+            match (reported.stx_dio_mem_align as usize, reported.stx_dio_offset_align as usize) {
+                _ if !known => (ASSUMED, ASSUMED),
+                // Not supported for this file: encrypted, compressed, journalled data.
+                (_, 0) => return None,
+                (memory, sector) => (memory.max(1), sector),
+            };
         if memory > CHUNK_MIN || !memory.is_power_of_two() || !sector.is_power_of_two() {
             return None;
         }
@@ -123,7 +125,7 @@ impl Direct {
                 // NONBLOCK was needed for the open only: on file systems without non-blocking I/O it would make
                 // io_uring block.
                 rustix::fs::fcntl_setfl(&fd, access | OFlags::DIRECT).ok()?;
-                Some(Direct { fd, memory, sector })
+                Some(DirectFd { fd, memory, sector })
             }
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 device.direct.store(false, Ordering::Relaxed);
@@ -153,7 +155,7 @@ impl Direct {
 
 impl Device {
     /// Whether I/O can bypass the page cache.
-    fn passes_cache(&self) -> bool {
+    fn can_bypass_cache(&self) -> bool {
         if self.memory {
             self.warn_buffered("the file system is in memory");
         }

@@ -173,7 +173,7 @@ impl Tree {
     }
 
     /// The directory that holds the last name of `path`, that name, and the path of the directory.
-    fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Arc<Inode>, &'a str, Vec<String>)> {
+    fn resolve_parent<'a>(&self, path: &'a VfsPath) -> VfsResult<(Arc<Inode>, &'a str, Vec<String>)> {
         let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
         let (directory, path) = self.walk(above, path.is_exact())?;
         Ok((directory, name, path))
@@ -195,7 +195,7 @@ impl Tree {
     fn opened(self: &Arc<Tree>, file: Arc<Inode>, created: bool, path: VfsPath) -> Opened {
         let stat = file.stat();
         let node = Arc::new(RamNode::new(Arc::clone(self), file));
-        Opened { node, created, path, stream: None, stat, closed: Vec::new() }
+        Opened { node, created, path, stream: None, stat, restricted_directories: Vec::new() }
     }
 
     /// Opens a named stream; creates its file first if needed.
@@ -217,7 +217,14 @@ impl Tree {
         };
         let node = RamNode::of_stream(Arc::clone(self), file, stream);
         let stat = node.metadata();
-        Ok(Opened { node: Arc::new(node), created, path, stream: Some(name), stat, closed: Vec::new() })
+        Ok(Opened {
+            node: Arc::new(node),
+            created,
+            path,
+            stream: Some(name),
+            stat,
+            restricted_directories: Vec::new(),
+        })
     }
 
     /// Returns the file at the request's path, whether this call created it, and its path as stored.
@@ -226,7 +233,7 @@ impl Tree {
             allow(&self.root, r)?;
             return Ok((Arc::clone(&self.root), false, VfsPath::root()));
         }
-        let (directory, name, mut path) = self.above(&r.path)?;
+        let (directory, name, mut path) = self.resolve_parent(&r.path)?;
         match directory.child(&fold(name)) {
             // Names that differ in case only are equal in this backend.
             Some(child) if r.path.is_exact() && child.name != *name => {
@@ -253,8 +260,11 @@ impl Tree {
 
     /// A new file for `directory`, without a name.
     fn create(&self, directory: &Inode, r: &OpenRequest) -> VfsResult<Arc<Inode>> {
-        let parent =
-            || Parent { stat: directory.stat(), security: Ok(directory.security()), closed: Vec::new() };
+        let parent = || Parent {
+            stat: directory.stat(),
+            security: Ok(directory.security()),
+            restricted_directories: Vec::new(),
+        };
         let security = match &r.create_check {
             Some(check) => Some(check.check(&parent()).ok_or(VfsError::Refused)?),
             None => None,
@@ -287,7 +297,7 @@ impl Tree {
 
     fn remove(&self, path: &VfsPath, id: FileKey) -> VfsResult<()> {
         let _names = self.names.lock();
-        let (directory, name, _) = self.above(path)?;
+        let (directory, name, _) = self.resolve_parent(path)?;
         let child = self.entry(&directory, name, id)?;
         if child.inode.has_children() {
             return Err(VfsError::NotEmpty);
@@ -299,7 +309,7 @@ impl Tree {
 
     fn rename(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
-        let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
+        let ((source, old, _), (target, new, _)) = (self.resolve_parent(from)?, self.resolve_parent(to)?);
         let child = self.entry(&source, old, id)?;
         if child.inode.kind == Kind::Directory && self.passes(to, child.inode.id) {
             return Err(VfsError::InvalidArgument); // into itself
@@ -322,7 +332,7 @@ impl Tree {
 
     fn link(&self, from: &VfsPath, id: FileKey, to: &VfsPath, replace: bool) -> VfsResult<()> {
         let _names = self.names.lock();
-        let ((source, old, _), (target, new, _)) = (self.above(from)?, self.above(to)?);
+        let ((source, old, _), (target, new, _)) = (self.resolve_parent(from)?, self.resolve_parent(to)?);
         let child = self.entry(&source, old, id)?;
         if child.inode.kind == Kind::Directory {
             return Err(VfsError::IsDirectory);

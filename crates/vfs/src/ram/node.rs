@@ -12,8 +12,8 @@ use super::Tree;
 use super::inode::{Child, Content, Inode, State};
 use crate::fold::fold;
 use crate::{
-    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat,
-    StreamInfo, StreamName, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, ReadOptions,
+    ReparsePoint, Stat, StreamInfo, StreamName, VfsError, VfsResult,
 };
 
 /// The shortest read that lends the file's own memory, in bytes; shorter ones are copied, which is cheaper than
@@ -201,7 +201,7 @@ impl Node for RamNode {
         Io::Done(Ok(()))
     }
 
-    fn read(&self, _: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, _: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         Io::Done(self.read_data(offset, want.length.into(), want.arena).map(Data::Bufs))
     }
 

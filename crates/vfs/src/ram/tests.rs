@@ -7,7 +7,8 @@ use env::{Ctx, Env, Io};
 
 use super::{LEND_MIN, RamFs, RamOptions};
 use crate::{
-    Attributes, Data, Kind, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult, Want,
+    Attributes, Data, Kind, OpenMode, OpenRequest, Opened, ReadOptions, Rights, Vfs, VfsError, VfsPath,
+    VfsResult,
 };
 
 fn now<T>(io: Io<T>) -> T {
@@ -20,7 +21,13 @@ fn now<T>(io: Io<T>) -> T {
 fn open(fs: &RamFs, path: &str, mode: OpenMode, kind: Option<Kind>) -> VfsResult<Opened> {
     let path = VfsPath::parse(path).expect("a legal path");
     let rights = Rights { read: true, write: true };
-    let r = OpenRequest { mode, kind, rights, attributes: Attributes::ARCHIVE, ..OpenRequest::look(path) };
+    let r = OpenRequest {
+        mode,
+        kind,
+        rights,
+        attributes: Attributes::ARCHIVE,
+        ..OpenRequest::for_metadata(path)
+    };
     now(fs.open(&Ctx::default(), r))
 }
 
@@ -29,7 +36,7 @@ fn bytes(b: u8, n: usize) -> Sg {
 }
 
 fn read(o: &Opened, arena: &Arena, offset: u64, length: u32) -> Vec<u8> {
-    match now(o.node.read(&Ctx::default(), offset, Want { length, arena, file_ok: true })) {
+    match now(o.node.read(&Ctx::default(), offset, ReadOptions { length, arena, file_ok: true })) {
         Ok(Data::Bufs(sg)) => sg_to_vec(&sg),
         other => panic!("{other:?}"),
     }
@@ -46,7 +53,7 @@ async fn what_is_lent_does_not_change() {
     let fs = RamFs::new(&env, RamOptions::default()).expect("a mapping");
     let f = open(&fs, "f", OpenMode::Create, None).expect("made");
     now(f.node.write(&c, 0, bytes(1, 200_000))).expect("room");
-    let want = Want { length: 200_000, arena: &arena, file_ok: false };
+    let want = ReadOptions { length: 200_000, arena: &arena, file_ok: false };
     let Ok(Data::Bufs(lent)) = now(f.node.read(&c, 0, want)) else { panic!("bytes") };
     assert_eq!(arena.usage().used, 0, "lent, not copied");
     now(f.node.write(&c, 70_000, bytes(2, 100))).expect("room");
@@ -96,7 +103,8 @@ async fn a_write_without_memory() {
     let fs = RamFs::new(&env, RamOptions { capacity: 1 << 20, ..Default::default() }).expect("a mapping");
     let f = open(&fs, "f", OpenMode::Create, None).expect("made");
     let block = |b: u8| bytes(b, BLOCK as usize);
-    let lend = || match now(f.node.read(&c, 0, Want { length: BLOCK, arena: &arena, file_ok: false })) {
+    let lend = || match now(f.node.read(&c, 0, ReadOptions { length: BLOCK, arena: &arena, file_ok: false }))
+    {
         Ok(Data::Bufs(sg)) => sg,
         other => panic!("{other:?}"),
     };

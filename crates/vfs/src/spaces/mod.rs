@@ -51,7 +51,7 @@ pub trait VirtualDisks: Send + Sync + 'static {
     fn get(&self, number: u64) -> VfsResult<VirtualDisk>;
 
     /// The pool's space, in bytes.
-    fn room(&self) -> VfsResult<Space>;
+    fn space(&self) -> VfsResult<Space>;
 
     /// Creates a virtual disk of 0 bytes, which is allocated when it is written.
     ///

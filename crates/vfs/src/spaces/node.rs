@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use super::file::File;
 use super::{BLOCK, Form, Tree, now};
 use crate::{
-    Attributes, BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node, Stat,
-    VfsError, VfsResult, Want,
+    Attributes, BasicChange, Data, DirEntry, EntrySecurity, ExtendedAttribute, FileKey, Kind, Node,
+    ReadOptions, Stat, VfsError, VfsResult,
 };
 
 pub(super) struct SpaceNode {
@@ -73,7 +73,7 @@ impl Node for SpaceNode {
         Io::Done(Ok(()))
     }
 
-    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         let (c, length) = (*c, want.length.into());
         self.data(|file, form| async move { file.read(&c, form, offset, length).await.map(Data::Bufs) })
     }

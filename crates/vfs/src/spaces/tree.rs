@@ -51,7 +51,7 @@ impl Vfs for Spaces {
     }
 
     fn space(&self, _: &Ctx) -> Io<VfsResult<Space>> {
-        Io::Done(self.tree.disks.room())
+        Io::Done(self.tree.disks.space())
     }
 
     fn open(&self, _: &Ctx, request: OpenRequest) -> Io<VfsResult<Opened>> {
@@ -160,7 +160,8 @@ impl Tree {
             return Err(VfsError::Unsupported);
         }
         if let Some(check) = &r.create_check {
-            let parent = Parent { stat: self.root_stat(), security: Ok(None), closed: Vec::new() };
+            let parent =
+                Parent { stat: self.root_stat(), security: Ok(None), restricted_directories: Vec::new() };
             check.check(&parent).ok_or(VfsError::Refused)?;
         }
         let disk = self.disks.create(name.to_owned()).await?;
@@ -182,7 +183,7 @@ impl Tree {
         created: bool,
     ) -> Opened {
         let node = SpaceNode { tree: Arc::clone(self), id: stat.id, file, listed: Mutex::default() };
-        Opened { node: Arc::new(node), created, path, stream: None, stat, closed: Vec::new() }
+        Opened { node: Arc::new(node), created, path, stream: None, stat, restricted_directories: Vec::new() }
     }
 
     fn id(&self, number: u64) -> FileKey {

@@ -142,7 +142,7 @@ impl VirtualDisks for PoolShare {
         self.pool()?.pool.read(|s| Ok(describe(s, space, s.spaces.get(&space).ok_or(VfsError::Stale)?)))
     }
 
-    fn room(&self) -> VfsResult<Space> {
+    fn space(&self) -> VfsResult<Space> {
         let open = self.pool()?;
         let used: u64 = self.list()?.iter().map(|d| d.allocated).sum();
         let shape = open.pool.read(|s| spaces::shape(s, &self.new));

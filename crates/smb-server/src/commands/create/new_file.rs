@@ -65,7 +65,7 @@ impl NewFile {
     fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
         let (user, accounts) = (&self.session.user, &*self.server.users);
         // MS-FSA 2.1.5.1, phase 6: access to the directories on the path, and, below, a read-only volume.
-        access::may_pass(user, accounts, &parent.closed)?;
+        access::may_pass(user, accounts, &parent.restricted_directories)?;
         if let (Ok(None), Some(posix)) = (&parent.security, &parent.stat.posix) {
             access::may_pass(user, accounts, std::slice::from_ref(posix))?;
         }

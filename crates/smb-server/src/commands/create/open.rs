@@ -23,7 +23,7 @@ impl Plan<'_> {
 
     /// An open request to read the metadata of the file that this CREATE names, or whose stream it names.
     fn file_request(&self) -> OpenRequest {
-        OpenRequest { link: self.shows_links(), ..OpenRequest::look(self.path.clone()) }
+        OpenRequest { link: self.shows_links(), ..OpenRequest::for_metadata(self.path.clone()) }
     }
 
     fn rights(&self) -> Rights {

@@ -79,7 +79,7 @@ impl Plan<'_> {
         let above = |path: &VfsPath| path.parent().filter(|p| p.components().len() >= depth);
         let path = std::iter::successors(Some(self.path.clone()), above).last()?;
         let link = depth == self.path.components().len() && self.shows_links();
-        let q = OpenRequest { link, ..OpenRequest::look(path) };
+        let q = OpenRequest { link, ..OpenRequest::for_metadata(path) };
         self.vfs.open(&self.r.ctx(), q).wait().await.ok()
     }
 

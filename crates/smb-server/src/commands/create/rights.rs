@@ -82,7 +82,7 @@ impl Plan<'_> {
 
     /// The descriptor of the folder.
     async fn security_of(&self, directory: &VfsPath) -> Result<Option<Vec<u8>>, NtStatus> {
-        let q = OpenRequest { kind: Some(Kind::Directory), ..OpenRequest::look(directory.clone()) };
+        let q = OpenRequest { kind: Some(Kind::Directory), ..OpenRequest::for_metadata(directory.clone()) };
         let ctx = self.r.ctx();
         let parent = match self.vfs.open(&ctx, q).wait().await {
             Ok(o) => o,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smb_wire::ioctl::{CopyChunk, CopyChunkRequest, CopyChunkResponse, RESUME_KEY_LEN, ResumeKey};
 use smb_wire::msg::IoctlRequest;
 use smb_wire::{AccessMask, FileId, NtStatus};
-use vfs::{Data, Kind, VfsError, Want};
+use vfs::{Data, Kind, ReadOptions, VfsError};
 
 use super::{Output, require_any};
 use crate::open::{FileOpen, Open};
@@ -157,7 +157,7 @@ impl Job<'_> {
                 Err(e) => return Err(e),
             }
         }
-        let want = Want { length: c.length, arena: &self.r.server.arena, file_ok: false };
+        let want = ReadOptions { length: c.length, arena: &self.r.server.arena, file_ok: false };
         let Data::Bufs(data) = from.read(&ctx, c.source_offset, want).wait().await? else {
             return Err(VfsError::Unsupported);
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smb_wire::ioctl::DuplicateExtents;
 use smb_wire::{AccessMask, NtStatus};
-use vfs::{Attributes, Data, Kind, VfsError, VfsResult, Want};
+use vfs::{Attributes, Data, Kind, ReadOptions, VfsError, VfsResult};
 
 use super::{Output, require_any};
 use crate::open::{FileOpen, Open};
@@ -82,7 +82,7 @@ async fn copy(
     to: u64,
     length: u32,
 ) -> VfsResult<()> {
-    let want = Want { length, arena: &r.server.arena, file_ok: false };
+    let want = ReadOptions { length, arena: &r.server.arena, file_ok: false };
     match source.node.read(&r.ctx(), from, want).wait().await? {
         Data::Bufs(bytes) => target.node.write(&r.ctx(), to, bytes).wait().await.map(|_| ()),
         Data::File { .. } => Err(VfsError::Unsupported),

@@ -14,7 +14,7 @@
 use arena::{Data, sg_to_vec};
 use smb_wire::AccessMask;
 use smb_wire::fscc::MacAttributes;
-use vfs::{DirEntry, Kind, OpenRequest, Rights, StreamName, Vfs, VfsPath, Want};
+use vfs::{DirEntry, Kind, OpenRequest, ReadOptions, Rights, StreamName, Vfs, VfsPath};
 
 use crate::access;
 use crate::open::FileOpen;
@@ -71,7 +71,7 @@ fn request(path: &VfsPath, stream: Option<StreamName>) -> OpenRequest {
     OpenRequest {
         rights: Rights { read: stream.is_some(), write: false },
         stream,
-        ..OpenRequest::look(path.clone())
+        ..OpenRequest::for_metadata(path.clone())
     }
 }
 
@@ -87,7 +87,7 @@ async fn read(
     if opened.node.id() != entry.stat.id {
         return None;
     }
-    let want = Want { length: INFORMATION_LEN, arena: &r.server.arena, file_ok: false };
+    let want = ReadOptions { length: INFORMATION_LEN, arena: &r.server.arena, file_ok: false };
     match opened.node.read(&r.ctx(), 0, want).wait().await.ok()? {
         Data::Bufs(sg) => Some(sg_to_vec(&sg)),
         Data::File { .. } => None,

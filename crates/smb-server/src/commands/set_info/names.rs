@@ -351,6 +351,6 @@ async fn check_replaced<'r>(
 /// Opens the file at a path, or with `link` the backend's symbolic link itself.
 async fn find(r: &Request, path: &VfsPath, link: bool) -> Result<Opened, VfsError> {
     let vfs = r.tree.share.vfs().ok_or(VfsError::Unsupported)?;
-    let request = OpenRequest { link, ..OpenRequest::look(path.clone()) };
+    let request = OpenRequest { link, ..OpenRequest::for_metadata(path.clone()) };
     vfs.open(&r.ctx(), request).wait().await
 }

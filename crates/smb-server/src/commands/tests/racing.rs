@@ -135,7 +135,7 @@ async fn check_paths(w: &World, changing: &AtomicUsize) {
     for open in w.server.opens.all() {
         let Some(f) = open.file() else { continue };
         let path = f.file.path_of(open.persistent);
-        let request = OpenRequest::look(path.clone());
+        let request = OpenRequest::for_metadata(path.clone());
         let found = vfs.open(&Ctx::default(), request).wait().await;
         // A comparison during which names change proves nothing.
         let quiet = changing.load(Ordering::Relaxed) == 0 && w.server.namespace.snapshot() == before;

@@ -13,8 +13,8 @@ use smb_wire::msg::{
     Capabilities, CreateAction, FsctlCode, IoctlFlags, IoctlRequest, LeaseState, SecurityInformation,
 };
 use vfs::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, ReportChange,
-    Space, Stat, StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, Want, WatchGuard,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, ReadOptions,
+    ReportChange, Space, Stat, StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, WatchGuard,
 };
 
 use super::*;
@@ -98,7 +98,7 @@ impl Node for WatchedNode {
         kind() -> Kind;
         stat(c: &Ctx) -> Io<VfsResult<Stat>>;
         set_basic(c: &Ctx, change: BasicChange) -> Io<VfsResult<()>>;
-        read(c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>>;
+        read(c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>>;
         write(c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
         set_len(c: &Ctx, len: u64) -> Io<VfsResult<()>>;
         set_allocation(c: &Ctx, len: u64) -> Io<VfsResult<()>>;

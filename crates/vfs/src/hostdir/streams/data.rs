@@ -9,19 +9,19 @@ use rustix::fs::{Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::record::{self, Content, Record};
-use super::{INLINE_MAX, Place, Stream, store};
+use super::{DataLocation, INLINE_MAX, Stream, store};
 use crate::hostdir::node::{HostNode, Open};
 use crate::{VfsError, VfsResult};
 
 /// The result of a call on a stream: complete, or not started, because the data is in the sidecar.
-pub(super) enum Step<T> {
+pub(super) enum InlineResult<T> {
     Done(T),
     Sidecar(HostNode),
 }
 
 impl Stream {
     /// The bytes of `range`.
-    pub(super) fn read(&self, offset: u64, length: usize) -> VfsResult<Step<Vec<u8>>> {
+    pub(super) fn read(&self, offset: u64, length: usize) -> VfsResult<InlineResult<Vec<u8>>> {
         self.inline(|data| {
             let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
             data[start..data.len().min(start.saturating_add(length))].to_vec()
@@ -29,14 +29,18 @@ impl Stream {
     }
 
     /// The parts of `range` that hold data.
-    pub(super) fn allocated(&self, range: &Range<u64>, limit: usize) -> VfsResult<Step<Vec<Range<u64>>>> {
+    pub(super) fn allocated(
+        &self,
+        range: &Range<u64>,
+        limit: usize,
+    ) -> VfsResult<InlineResult<Vec<Range<u64>>>> {
         self.inline(|data| {
             let there = range.start..range.end.min(data.len() as u64);
             if there.start < there.end && limit > 0 { vec![there] } else { Vec::new() }
         })
     }
 
-    pub(super) fn write(&self, offset: u64, src: &Sg) -> VfsResult<Step<u32>> {
+    pub(super) fn write(&self, offset: u64, src: &Sg) -> VfsResult<InlineResult<u32>> {
         let length = sg_len(src);
         let end = usize::try_from(offset).unwrap_or(usize::MAX).saturating_add(length);
         self.change(end, |data| {
@@ -52,18 +56,18 @@ impl Stream {
         })
     }
 
-    pub(super) fn set_len(&self, len: u64) -> VfsResult<Step<()>> {
+    pub(super) fn set_len(&self, len: u64) -> VfsResult<InlineResult<()>> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         self.change(len, |data| data.resize(len, 0))
     }
 
     /// Has no effect on data in the record, except that a smaller value truncates the data.
-    pub(super) fn set_allocation(&self, len: u64) -> VfsResult<Step<()>> {
+    pub(super) fn set_allocation(&self, len: u64) -> VfsResult<InlineResult<()>> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         self.change(0, |data| data.truncate(len))
     }
 
-    pub(super) fn zero(&self, range: &Range<u64>) -> VfsResult<Step<()>> {
+    pub(super) fn zero(&self, range: &Range<u64>) -> VfsResult<InlineResult<()>> {
         self.change(0, |data| {
             let bound = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(data.len());
             let there = bound(range.start)..bound(range.end);
@@ -74,30 +78,30 @@ impl Stream {
     }
 
     /// Reads data in the record.
-    fn inline<T>(&self, look: impl FnOnce(&[u8]) -> T) -> VfsResult<Step<T>> {
-        match self.place()? {
-            Place::Inline(Record { content: Content::Inline(data), .. }, _lock) => {
-                Ok(Step::Done(look(&data)))
+    fn inline<T>(&self, look: impl FnOnce(&[u8]) -> T) -> VfsResult<InlineResult<T>> {
+        match self.location()? {
+            DataLocation::Inline(Record { content: Content::Inline(data), .. }, _lock) => {
+                Ok(InlineResult::Done(look(&data)))
             }
-            Place::Inline(..) => Err(VfsError::Stale),
-            Place::Sidecar(node) => Ok(Step::Sidecar(node)),
+            DataLocation::Inline(..) => Err(VfsError::Stale),
+            DataLocation::Sidecar(node) => Ok(InlineResult::Sidecar(node)),
         }
     }
 
     /// Changes data in the record, which may grow to `end` bytes; moves it to a sidecar if that is too large.
-    fn change<T>(&self, end: usize, change: impl FnOnce(&mut Vec<u8>) -> T) -> VfsResult<Step<T>> {
+    fn change<T>(&self, end: usize, change: impl FnOnce(&mut Vec<u8>) -> T) -> VfsResult<InlineResult<T>> {
         self.file.shared.tree.may_change()?;
         self.wrote.store(true, Ordering::Relaxed);
-        let (before, lock) = match self.place()? {
-            Place::Inline(record, lock) => (record, lock),
-            Place::Sidecar(node) => return Ok(Step::Sidecar(node)),
+        let (before, lock) = match self.location()? {
+            DataLocation::Inline(record, lock) => (record, lock),
+            DataLocation::Sidecar(node) => return Ok(InlineResult::Sidecar(node)),
         };
         let mut after = before.clone();
         let Content::Inline(data) = &mut after.content else { return Err(VfsError::Stale) };
         if end <= INLINE_MAX {
             let done = change(data);
             if after == before {
-                return Ok(Step::Done(done));
+                return Ok(InlineResult::Done(done));
             }
             match record::set(&self.file, &after) {
                 Err(VfsError::AttributeTooLarge) => {}
@@ -105,11 +109,11 @@ impl Stream {
                     stored?;
                     drop(lock);
                     touch(&self.file)?;
-                    return Ok(Step::Done(done));
+                    return Ok(InlineResult::Done(done));
                 }
             }
         }
-        Ok(Step::Sidecar(self.moved(store::promote(&self.file, &before)?)))
+        Ok(InlineResult::Sidecar(self.moved(store::promote(&self.file, &before)?)))
     }
 }
 

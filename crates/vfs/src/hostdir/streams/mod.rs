@@ -61,7 +61,7 @@ pub(super) struct Stream {
 }
 
 /// The current location of a stream's data.
-enum Place {
+enum DataLocation {
     /// In the record, which is locked.
     Inline(Record, MutexGuard<'static, ()>),
     Sidecar(HostNode),
@@ -79,7 +79,7 @@ impl Tree {
         self: &Arc<Tree>,
         r: &OpenRequest,
         name: &StreamName,
-        patient: bool,
+        may_wait: bool,
     ) -> VfsResult<Opened> {
         if !self.info.named_streams {
             return Err(VfsError::Unsupported);
@@ -93,7 +93,7 @@ impl Tree {
         let mode = if r.mode == OpenMode::Open { OpenMode::Open } else { OpenMode::OpenOrCreate };
         let mut of_file = OpenRequest { mode, kind: None, stream: None, ..r.clone() };
         of_file.rights.write = false;
-        let opened = self.open_file(&of_file, patient)?;
+        let opened = self.open_file(&of_file, may_wait)?;
         let node: &dyn Any = &*opened.node;
         let file = Arc::clone(&node.downcast_ref::<HostNode>().ok_or(VfsError::Stale)?.open);
         let (name, id, created) = {
@@ -117,8 +117,8 @@ impl Tree {
         let stream = Stream { file, id, sidecar, wrote };
         let stat = stream.stat()?;
         let node = Arc::new(StreamNode::new(stream));
-        let (path, closed) = (opened.path, opened.closed);
-        Ok(Opened { node, created, path, stream: Some(name), stat, closed })
+        let (path, restricted_directories) = (opened.path, opened.restricted_directories);
+        Ok(Opened { node, created, path, stream: Some(name), stat, restricted_directories })
     }
 }
 
@@ -216,32 +216,32 @@ impl Stream {
     ///
     /// # Errors
     /// `Stale` when the stream was removed, `Damaged` when its sidecar is missing.
-    fn place(&self) -> VfsResult<Place> {
+    fn location(&self) -> VfsResult<DataLocation> {
         if let Some(node) = self.sidecar.get() {
-            return Ok(Place::Sidecar(node.again()));
+            return Ok(DataLocation::Sidecar(node.clone_handle()));
         }
         let lock = lock(self.file.shared.id);
         let record = record::read(&self.file, self.id)?.ok_or(VfsError::Stale)?;
         match record.content {
-            Content::Inline(_) => Ok(Place::Inline(record, lock)),
-            Content::Sidecar => Ok(Place::Sidecar(self.moved(store::open(&self.file, self.id)?))),
+            Content::Inline(_) => Ok(DataLocation::Inline(record, lock)),
+            Content::Sidecar => Ok(DataLocation::Sidecar(self.moved(store::open(&self.file, self.id)?))),
         }
     }
 
     /// Records that the data is in a sidecar from now on.
     fn moved(&self, node: HostNode) -> HostNode {
-        self.sidecar.get_or_init(|| node).again()
+        self.sidecar.get_or_init(|| node).clone_handle()
     }
 
     fn stat(&self) -> VfsResult<Stat> {
         let stat = self.file.stat()?;
-        let (size, allocation, written) = match self.place()? {
-            Place::Inline(record, _) => {
+        let (size, allocation, written) = match self.location()? {
+            DataLocation::Inline(record, _) => {
                 let Content::Inline(data) = &record.content else { return Err(VfsError::Stale) };
                 let (size, allocation) = record::sizes(data);
                 (size, allocation, None)
             }
-            Place::Sidecar(node) => {
+            DataLocation::Sidecar(node) => {
                 let data = node.open.stat()?;
                 // The file's own time is updated at close.
                 let written = self.wrote.load(Ordering::Relaxed).then_some(data.written);

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use arena::{Arena, Class, IoBuf, Sg};
 use env::{Ctx, Io};
 
-use super::data::{Step, touch};
-use super::{Place, Stream, store};
+use super::data::{InlineResult, touch};
+use super::{DataLocation, Stream, store};
 use crate::hostdir::node::HostNode;
 use crate::{
-    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, ReparsePoint, Stat, StreamInfo,
-    StreamName, VfsError, VfsResult, Want,
+    BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, ReadOptions, ReparsePoint, Stat,
+    StreamInfo, StreamName, VfsError, VfsResult,
 };
 
 /// One open of a named stream.
@@ -38,20 +38,20 @@ impl StreamNode {
     /// Calls the sidecar's node, directly if one is known; otherwise reads the record first.
     fn data<T: Send + 'static>(
         &self,
-        inline: impl FnOnce(&Stream) -> VfsResult<Step<T>> + Send + 'static,
+        inline: impl FnOnce(&Stream) -> VfsResult<InlineResult<T>> + Send + 'static,
         sidecar: impl FnOnce(&HostNode) -> Io<VfsResult<T>> + Send + 'static,
     ) -> Io<VfsResult<T>> {
         if let Some(node) = self.stream.sidecar.get() {
             return sidecar(node);
         }
         match self.run(inline) {
-            Io::Done(Ok(Step::Done(done))) => Io::Done(Ok(done)),
-            Io::Done(Ok(Step::Sidecar(node))) => sidecar(&node),
+            Io::Done(Ok(InlineResult::Done(done))) => Io::Done(Ok(done)),
+            Io::Done(Ok(InlineResult::Sidecar(node))) => sidecar(&node),
             Io::Done(Err(e)) => Io::Done(Err(e)),
             Io::Pending(first) => Io::pending(async move {
                 match first.await? {
-                    Step::Done(done) => Ok(done),
-                    Step::Sidecar(node) => sidecar(&node).wait().await,
+                    InlineResult::Done(done) => Ok(done),
+                    InlineResult::Sidecar(node) => sidecar(&node).wait().await,
                 }
             }),
         }
@@ -60,7 +60,7 @@ impl StreamNode {
     /// [`StreamNode::data`] for changes.
     fn change<T: Send + 'static>(
         &self,
-        inline: impl FnOnce(&Stream) -> VfsResult<Step<T>> + Send + 'static,
+        inline: impl FnOnce(&Stream) -> VfsResult<InlineResult<T>> + Send + 'static,
         sidecar: impl FnOnce(&HostNode) -> Io<VfsResult<T>> + Send + 'static,
     ) -> Io<VfsResult<T>> {
         if let Err(e) = self.stream.file.shared.tree.may_change() {
@@ -95,7 +95,7 @@ impl Node for StreamNode {
         self.file.set_basic(c, change)
     }
 
-    fn read(&self, c: &Ctx, offset: u64, want: Want<'_>) -> Io<VfsResult<Data>> {
+    fn read(&self, c: &Ctx, offset: u64, want: ReadOptions<'_>) -> Io<VfsResult<Data>> {
         if let Some(node) = self.stream.sidecar.get() {
             return node.read(c, offset, want);
         }
@@ -104,11 +104,11 @@ impl Node for StreamNode {
         self.data(
             move |stream| {
                 Ok(match stream.read(offset, length as usize)? {
-                    Step::Done(bytes) => Step::Done(lend(&lender, bytes)),
-                    Step::Sidecar(node) => Step::Sidecar(node),
+                    InlineResult::Done(bytes) => InlineResult::Done(lend(&lender, bytes)),
+                    InlineResult::Sidecar(node) => InlineResult::Sidecar(node),
                 })
             },
-            move |node| node.read(&c, offset, Want { length, arena: &arena, file_ok }),
+            move |node| node.read(&c, offset, ReadOptions { length, arena: &arena, file_ok }),
         )
     }
 
@@ -117,7 +117,7 @@ impl Node for StreamNode {
         self.change(
             move |stream| {
                 let done = stream.write(offset, &src)?;
-                if c.flags.write_through && matches!(done, Step::Done(_)) {
+                if c.flags.write_through && matches!(done, InlineResult::Done(_)) {
                     stream.file.flush()?;
                 }
                 Ok(done)
@@ -129,7 +129,7 @@ impl Node for StreamNode {
     fn flush(&self, c: &Ctx) -> Io<VfsResult<()>> {
         let (stream, c) = (Arc::clone(&self.stream), *c);
         let around = self.file.run_slow(move |file| {
-            if let Place::Sidecar(_) = stream.place()? {
+            if let DataLocation::Sidecar(_) = stream.location()? {
                 store::sync(file)?;
             }
             file.flush()
@@ -203,7 +203,7 @@ impl Node for StreamNode {
         let sidecars = target.and_then(|t| Some((self.stream.sidecar.get()?, t.stream.sidecar.get()?, t)));
         let Some((source, sink, target)) = sidecars else { return Io::Done(Err(VfsError::Unsupported)) };
         target.stream.wrote.store(true, Ordering::Relaxed);
-        let sink: Arc<dyn Node> = Arc::new(sink.again());
+        let sink: Arc<dyn Node> = Arc::new(sink.clone_handle());
         source.copy_to(c, from, &sink, to, length)
     }
 

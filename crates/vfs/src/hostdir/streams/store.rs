@@ -25,7 +25,7 @@ use super::{data, handle, lock};
 use crate::fold::is_folded;
 use crate::hostdir::device::Device;
 use crate::hostdir::node::{self, HostNode, Open};
-use crate::hostdir::place::{beneath, lstatx};
+use crate::hostdir::resolve::{beneath, lstatx};
 use crate::hostdir::stored::Target;
 use crate::hostdir::volume;
 use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
@@ -44,7 +44,7 @@ static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
 pub(in crate::hostdir) struct Store {
     volume: u128,
     /// Device and inode number.
-    place: (u64, u64),
+    directory_id: (u64, u64),
     fd: OwnedFd,
 }
 
@@ -78,14 +78,15 @@ impl Store {
             Err(e) => return Err(e.into()),
         };
         let stat = node::statx(&fd)?;
-        let place = (crate::hostdir::device::number(&stat), stat.stx_ino);
+        let directory_id = (crate::hostdir::device::number(&stat), stat.stx_ino);
         let mut stores = STORES.lock();
         stores.retain(|s| s.strong_count() > 0);
-        if let Some(there) = stores.iter().filter_map(Weak::upgrade).find(|s| s.place == place) {
+        if let Some(there) = stores.iter().filter_map(Weak::upgrade).find(|s| s.directory_id == directory_id)
+        {
             return Ok(Some(there));
         }
         let alone = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
-        let store = Arc::new(Store { volume, place, fd });
+        let store = Arc::new(Store { volume, directory_id, fd });
         stores.push(Arc::downgrade(&store));
         drop(stores);
         if read_only {
@@ -182,16 +183,16 @@ fn parse(text: &str) -> Option<(String, u128, u64)> {
 
 /// The store of a file system.
 #[derive(Default)]
-pub(in crate::hostdir) struct Home(OnceLock<Arc<Store>>);
+pub(in crate::hostdir) struct StoreCell(OnceLock<Arc<Store>>);
 
 impl Device {
     /// Opens the store in `top` if there is one.
     pub(in crate::hostdir) fn find_store(&self, top: BorrowedFd<'_>) {
-        if !self.attributes || self.home.0.get().is_some() {
+        if !self.attributes || self.store.0.get().is_some() {
             return;
         }
         match Store::open(top, self.volume, self.read_only) {
-            Ok(Some(store)) => drop(self.home.0.set(store)),
+            Ok(Some(store)) => drop(self.store.0.set(store)),
             Ok(None) => {}
             Err(e) => tracing::warn!("the directory of large streams cannot be opened: {e}"),
         }
@@ -199,7 +200,7 @@ impl Device {
 
     /// The store for new sidecars; creates it if there is none.
     fn make_store(&self, file: &Open) -> VfsResult<&Arc<Store>> {
-        if let Some(store) = self.home.0.get() {
+        if let Some(store) = self.store.0.get() {
             return Ok(store);
         }
         let tree = &file.shared.tree;
@@ -216,14 +217,14 @@ impl Device {
             Err(e) => return Err(e.into()),
         }
         let store = Store::open(top, self.volume, self.read_only)?.ok_or(VfsError::NotFound)?;
-        Ok(self.home.0.get_or_init(|| store))
+        Ok(self.store.0.get_or_init(|| store))
     }
 
     /// All stores that may have a sidecar of a file here, this tree's first.
     fn stores(&self) -> Vec<Arc<Store>> {
-        let mut all: Vec<Arc<Store>> = self.home.0.get().cloned().into_iter().collect();
+        let mut all: Vec<Arc<Store>> = self.store.0.get().cloned().into_iter().collect();
         for other in STORES.lock().iter().filter_map(Weak::upgrade) {
-            if other.volume == self.volume && all.iter().all(|s| s.place != other.place) {
+            if other.volume == self.volume && all.iter().all(|s| s.directory_id != other.directory_id) {
                 all.push(other);
             }
         }
@@ -335,10 +336,10 @@ pub(in crate::hostdir) struct PendingRemoval {
 }
 
 impl PendingRemoval {
-    /// Reads the streams of `name` in `place`, which is the file `stat`, before it is unlinked.
+    /// Reads the streams of `name` in `directory`, which is the file `stat`, before it is unlinked.
     pub(in crate::hostdir) fn of(
         device: &Device,
-        place: &OwnedFd,
+        directory: &OwnedFd,
         name: &str,
         stat: &rustix::fs::Statx,
     ) -> Option<PendingRemoval> {
@@ -346,7 +347,7 @@ impl PendingRemoval {
         if !last || !device.attributes || device.stores().is_empty() {
             return None;
         }
-        let file = beneath(place, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+        let file = beneath(directory, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let ids = record::ids(Target::Followed(&path)).ok()?;
         (!ids.is_empty()).then(|| PendingRemoval { key: device.key(stat), file, ids })

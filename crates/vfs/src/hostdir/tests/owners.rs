@@ -43,7 +43,7 @@ async fn directories_that_not_everybody_may_pass() {
     chmod(&dir.path().join("open/shut"), 0o750);
     let tree = tree(dir.path());
     let modes = async |path: &str| -> Vec<u32> {
-        existing(&*tree, path).await.closed.iter().map(|p| p.mode).collect()
+        existing(&*tree, path).await.restricted_directories.iter().map(|p| p.mode).collect()
     };
     assert_eq!(modes("open\\shut\\deep\\f").await, [0o750]);
     assert_eq!(modes("OPEN\\SHUT\\deep").await, [0o750], "the names in another case");
@@ -67,7 +67,7 @@ struct Modes(Mutex<Option<(u32, Vec<u32>)>>);
 impl CreateCheck for Modes {
     fn check(&self, parent: &Parent) -> Option<Vec<u8>> {
         let own = parent.stat.posix.expect("on a disk").mode;
-        *self.0.lock() = Some((own, parent.closed.iter().map(|p| p.mode).collect()));
+        *self.0.lock() = Some((own, parent.restricted_directories.iter().map(|p| p.mode).collect()));
         None
     }
 }

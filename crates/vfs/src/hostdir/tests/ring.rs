@@ -17,7 +17,7 @@ use crate::hostdir::device::{self, Device};
 use crate::hostdir::job::Job;
 use crate::hostdir::node::{Open, statx};
 use crate::hostdir::ring::{IN_KERNEL_MAX, SLOW_MAX, load};
-use crate::hostdir::unbuffered::Direct;
+use crate::hostdir::unbuffered::DirectFd;
 
 const THROUGH: Ctx = Ctx { flags: IoFlags { write_through: true, unbuffered: false }, ..PAST };
 
@@ -345,7 +345,7 @@ async fn refused_past_the_cache() {
     let node = existing(&*vfs, "f").await.node;
     let direct = rustix::fs::OFlags::DIRECT | rustix::fs::OFlags::RDWR;
     let fd = rustix::fs::open(dir.path().join("f"), direct, rustix::fs::Mode::empty()).expect("opened");
-    let second = Some(Direct { fd, memory: 1, sector: 512 });
+    let second = Some(DirectFd { fd, memory: 1, sector: 512 });
     assert!(host(&node).open.direct.set(second).is_ok(), "it has none yet");
     let write = |i: u64, c| {
         let data = unbuffered::payload_at(&arena(), &[i as u8; 4096], false);

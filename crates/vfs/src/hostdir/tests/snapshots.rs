@@ -16,8 +16,10 @@ fn at(token: &str) -> SnapshotTime {
 
 /// Opens a file to read.
 async fn opened(vfs: &dyn Vfs, name: &str) -> Opened {
-    let request =
-        OpenRequest { rights: Rights { read: true, write: false }, ..OpenRequest::look(super::path(name)) };
+    let request = OpenRequest {
+        rights: Rights { read: true, write: false },
+        ..OpenRequest::for_metadata(super::path(name))
+    };
     vfs.open(&Ctx::default(), request).wait().await.expect("there")
 }
 

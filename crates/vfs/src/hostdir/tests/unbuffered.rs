@@ -49,7 +49,7 @@ pub(super) async fn read_at(node: &Arc<dyn Node>, c: &Ctx, offset: u64, length: 
     let arena = arena();
     // Allows a descriptor as the result, though its sender would read it through the cache.
     let file_ok = c.flags.unbuffered && (offset | u64::from(length)).is_multiple_of(512);
-    match node.read(c, offset, Want { length, arena: &arena, file_ok }).wait().await? {
+    match node.read(c, offset, ReadOptions { length, arena: &arena, file_ok }).wait().await? {
         Data::Bufs(sg) => Ok(sg_to_vec(&sg)),
         Data::File { .. } => panic!("a descriptor"),
     }
@@ -188,7 +188,7 @@ async fn as_the_model() {
 
 /// Space reserved behind the end is freed although the file had two descriptors.
 #[tokio::test]
-async fn the_last_close_gives_back_what_was_reserved() {
+async fn the_last_close_frees_reserved_space() {
     let Some(dir) = disk() else { return };
     let vfs = tree(dir.path());
     std::fs::write(dir.path().join("f"), [1; 512]).expect("room");

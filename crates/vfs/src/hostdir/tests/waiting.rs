@@ -25,7 +25,7 @@ async fn a_cold_file_does_not_block() {
     node.write(&c, 0, payload(&data)).wait().await.expect("room");
     node.flush(&c).wait().await.expect("flushed");
     let file = std::fs::File::open(dir.path().join("f")).expect("there");
-    let want = || Want { length: LENGTH as u32, arena: &arena, file_ok: true };
+    let want = || ReadOptions { length: LENGTH as u32, arena: &arena, file_ok: true };
     let (mut waited, mut at_once) = (false, false);
     for _ in 0..20 {
         fadvise(&file, 0, None, Advice::DontNeed).expect("advice");
@@ -45,7 +45,7 @@ async fn a_cold_file_does_not_block() {
     }
     assert!(waited, "it would have blocked");
     assert!(at_once, "it was in memory");
-    let small = Want { length: 8192, arena: &arena, file_ok: true };
+    let small = ReadOptions { length: 8192, arena: &arena, file_ok: true };
     assert!(
         matches!(node.read(&c, LENGTH - 100, small).wait().await, Ok(Data::Bufs(sg)) if arena::sg_len(&sg) == 100)
     );

@@ -10,8 +10,8 @@ use env::{Ctx, Env, IoFlags};
 use super::vhd::FOOTER;
 use super::*;
 use crate::{
-    Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, Rights, Vfs, VfsError, VfsPath, VfsResult,
-    Want, conformance,
+    Data, FileKey, Kind, Node, OpenMode, OpenRequest, Opened, ReadOptions, Rights, Vfs, VfsError, VfsPath,
+    VfsResult, conformance,
 };
 use pool::{Memory, STEP};
 
@@ -41,7 +41,7 @@ fn sg(bytes: &[u8]) -> Sg {
 impl Share {
     async fn open(&self, name: &str, mode: OpenMode) -> VfsResult<Opened> {
         let rights = Rights { read: true, write: true };
-        let request = OpenRequest { mode, rights, ..OpenRequest::look(path(name)) };
+        let request = OpenRequest { mode, rights, ..OpenRequest::for_metadata(path(name)) };
         self.vfs.open(&Ctx::default(), request).wait().await
     }
 
@@ -50,7 +50,7 @@ impl Share {
     }
 
     async fn read(&self, node: &Arc<dyn Node>, offset: u64, length: u32) -> Vec<u8> {
-        let want = Want { length, arena: &self.arena, file_ok: false };
+        let want = ReadOptions { length, arena: &self.arena, file_ok: false };
         match node.read(&Ctx::default(), offset, want).wait().await.expect("a read") {
             Data::Bufs(sg) => sg_to_vec(&sg),
             Data::File { .. } => panic!("not asked for"),
@@ -126,7 +126,7 @@ async fn names_that_are_no_disks_are_refused() {
     let request = OpenRequest {
         mode: OpenMode::Create,
         kind: Some(Kind::Directory),
-        ..OpenRequest::look(path("folder.img"))
+        ..OpenRequest::for_metadata(path("folder.img"))
     };
     let made = share.vfs.open(&Ctx::default(), request).wait().await;
     assert_eq!(made.err(), Some(VfsError::Unsupported));

@@ -103,7 +103,7 @@ impl VirtualDisks for Memory {
         self.change(|s| s.disks.get(&number).map(|e| describe(number, e)).ok_or(VfsError::Stale))
     }
 
-    fn room(&self) -> VfsResult<Space> {
+    fn space(&self) -> VfsResult<Space> {
         Ok(Space { total: 1 << 30, free: 1 << 29, available: 1 << 29 })
     }
 

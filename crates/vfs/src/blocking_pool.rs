@@ -1,19 +1,19 @@
 //! A thread pool for blocking calls, with few wake-ups.
 //!
-//! **What it is.** [`Pool::run`] passes a closure to one of at most `threads` threads, started on demand, and returns
-//! the future of its result. [`Pool::run_in`] does the same through a [`Line`]: the jobs of one line run in order on
-//! one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not one each (the kernel
-//! would serialise them on the inode's lock anyway).
+//! **What it is.** [`BlockingPool::run`] passes a closure to one of at most `threads` threads, started on demand, and
+//! returns the future of its result. [`BlockingPool::run_in`] does the same through a [`SerialQueue`]: the jobs of one
+//! queue run in order on one thread at a time, so that a burst of writes to one file costs one wake-up of a thread, not
+//! one each (the kernel would serialise them on the inode's lock anyway).
 //!
-//! **Completion.** A thread completes up to [`BATCH`] jobs, then passes all their wakers to the [`Home`] of the runtime
-//! that issued the jobs. A single task of that runtime calls the wakers, which is cheap there. This costs one write to
-//! an eventfd per batch instead of one per I/O.
+//! **Completion.** A thread completes up to [`BATCH`] jobs, then passes all their wakers to the [`RuntimeWakers`] of
+//! the runtime that issued the jobs. A single task of that runtime calls the wakers, which is cheap there. This costs
+//! one write to an eventfd per batch instead of one per I/O.
 //!
 //! The pool uses the real clock, not [`env::Env`]'s: work on these threads is never replayed.
 //!
-//! **Slow jobs**, which wait for other processes or for the disk itself ([`Pool::run_slow`]: an open that waits for a
-//! lease; without io_uring also a sync, a write-through, an unbuffered write), take at most half of the threads: the
-//! others stay free for other jobs.
+//! **Slow jobs**, which wait for other processes or for the disk itself ([`BlockingPool::run_slow`]: an open that waits
+//! for a lease; without io_uring also a sync, a write-through, an unbuffered write), take at most half of the threads:
+//! the others stay free for other jobs.
 //!
 //! **Bounds.** The queue has no limit: the number of waiting jobs is bounded by the credits that the callers grant.
 //!
@@ -22,7 +22,7 @@
 //!
 //! Invariants:
 //! 1. `idle` counts the threads that sleep and were not woken yet.
-//! 2. A line is in the pool's queue, or being drained, exactly when `draining` is set.
+//! 2. A serial queue is in the pool's queue, or being drained, exactly when `draining` is set.
 //! 3. `parked` has tasks only while `slow` is at its limit.
 //! 4. A result is stored before its waker is taken, under the same lock, so that no wake-up is lost.
 
@@ -39,24 +39,24 @@ use env::BoxFuture;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-/// How many jobs of a line run before their callers are woken and the thread takes other tasks.
+/// How many jobs of a serial queue run before their callers are woken and the thread takes other tasks.
 const BATCH: usize = 16;
 /// Callers are woken after this time, even within a batch.
-const PROMPT: Duration = Duration::from_micros(100);
+const WAKE_AFTER: Duration = Duration::from_micros(100);
 
 /// Threads for work that may block.
-pub(crate) struct Pool {
+pub(crate) struct BlockingPool {
     shared: Arc<Shared>,
 }
 
 /// A queue of jobs that run in order.
 #[derive(Default)]
-pub(crate) struct Line {
-    state: Mutex<LineState>,
+pub(crate) struct SerialQueue {
+    state: Mutex<SerialQueueState>,
 }
 
 #[derive(Default)]
-struct LineState {
+struct SerialQueueState {
     jobs: VecDeque<Arc<dyn Work>>,
     draining: bool,
 }
@@ -82,20 +82,20 @@ struct State {
 enum Task {
     One(Arc<dyn Work>),
     Slow(Arc<dyn Work>),
-    Line(Arc<Line>),
+    Serial(Arc<SerialQueue>),
 }
 
-/// Wakers of completed jobs, with the homes of their runtimes.
-type Finished = SmallVec<[(Option<Arc<Home>>, Waker); BATCH]>;
+/// Wakers of completed jobs, with the wakers of their runtimes.
+type Finished = SmallVec<[(Option<Arc<RuntimeWakers>>, Waker); BATCH]>;
 
 trait Work: Send + Sync {
     fn run(&self, finished: &mut Finished);
 }
 
-impl Pool {
-    pub(crate) fn new(threads: usize) -> Pool {
+impl BlockingPool {
+    pub(crate) fn new(threads: usize) -> BlockingPool {
         let shared = Shared { state: Mutex::default(), wake: Condvar::new(), max: threads.max(1) };
-        Pool { shared: Arc::new(shared) }
+        BlockingPool { shared: Arc::new(shared) }
     }
 
     /// Runs `job` on a thread. A panic in it is resumed by the future.
@@ -105,7 +105,8 @@ impl Pool {
         Box::pin(Wait(job))
     }
 
-    /// [`Pool::run`] for a job that waits for a disk or for other processes: such jobs use at most half of the threads.
+    /// [`BlockingPool::run`] for a job that waits for a disk or for other processes: such jobs use at most half of the
+    /// threads.
     pub(crate) fn run_slow<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -115,33 +116,33 @@ impl Pool {
         Box::pin(Wait(job))
     }
 
-    /// Runs `job` after the earlier jobs of `line`.
+    /// Runs `job` after the earlier jobs of `serial_queue`.
     pub(crate) fn run_in<T: Send + 'static>(
         &self,
-        line: &Arc<Line>,
+        serial_queue: &Arc<SerialQueue>,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> BoxFuture<T> {
         let job = Job::new(job);
         let start = {
-            let mut state = line.state.lock();
+            let mut state = serial_queue.state.lock();
             state.jobs.push_back(job.clone());
             !std::mem::replace(&mut state.draining, true)
         };
         if start {
-            self.shared.submit(Task::Line(Arc::clone(line)));
+            self.shared.submit(Task::Serial(Arc::clone(serial_queue)));
         }
         Box::pin(Wait(job))
     }
 }
 
-impl Line {
+impl SerialQueue {
     /// Whether all its jobs are complete.
     pub(crate) fn is_idle(&self) -> bool {
         !self.state.lock().draining
     }
 }
 
-impl Drop for Pool {
+impl Drop for BlockingPool {
     /// The threads complete the queued jobs and then end; dropping the pool does not wait for them.
     fn drop(&mut self) {
         self.shared.state.lock().closing = true;
@@ -219,9 +220,9 @@ impl Shared {
                     state.queue.push_front(next);
                 }
             }
-            Task::Line(line) => {
+            Task::Serial(serial_queue) => {
                 let jobs: SmallVec<[Arc<dyn Work>; BATCH]> = {
-                    let mut state = line.state.lock();
+                    let mut state = serial_queue.state.lock();
                     let n = state.jobs.len().min(BATCH);
                     state.jobs.drain(..n).collect()
                 };
@@ -230,21 +231,21 @@ impl Shared {
                     job.run(&mut finished);
                     // A batch saves wake-ups only if jobs are short: after a long job the callers of completed jobs are
                     // woken at once.
-                    if since.elapsed() > PROMPT {
+                    if since.elapsed() > WAKE_AFTER {
                         deliver(&mut finished);
                         since = now();
                     }
                 }
                 deliver(&mut finished);
                 let more = {
-                    let mut state = line.state.lock();
+                    let mut state = serial_queue.state.lock();
                     state.draining = !state.jobs.is_empty();
                     state.draining
                 };
                 if more {
-                    // The line goes to the end of the queue, so that one busy file does not monopolize the thread; this
-                    // thread is awake and takes the next task.
-                    self.state.lock().queue.push_back(Task::Line(line));
+                    // The serial queue goes to the end of the queue, so that one busy file does not monopolize the
+                    // thread; this thread is awake and takes the next task.
+                    self.state.lock().queue.push_back(Task::Serial(serial_queue));
                 }
             }
         }
@@ -279,13 +280,13 @@ fn now() -> Instant {
 /// Wakes the callers of completed jobs: one wake-up per runtime.
 fn deliver(finished: &mut Finished) {
     let mut wakers: SmallVec<[Waker; BATCH]> = SmallVec::new();
-    let mut current: Option<Arc<Home>> = None;
-    for (home, waker) in finished.drain(..) {
-        match home {
+    let mut current: Option<Arc<RuntimeWakers>> = None;
+    for (runtime_wakers, waker) in finished.drain(..) {
+        match runtime_wakers {
             None => waker.wake(),
-            Some(home) => {
-                if let Some(at) = current.replace(Arc::clone(&home))
-                    && !Arc::ptr_eq(&at, &home)
+            Some(runtime_wakers) => {
+                if let Some(at) = current.replace(Arc::clone(&runtime_wakers))
+                    && !Arc::ptr_eq(&at, &runtime_wakers)
                 {
                     at.take(&mut wakers);
                 }
@@ -301,7 +302,7 @@ fn deliver(finished: &mut Finished) {
 /// A closure, or its result, with the waker of its caller.
 struct Job<F, T> {
     state: Mutex<JobState<F, T>>,
-    home: Option<Arc<Home>>,
+    runtime_wakers: Option<Arc<RuntimeWakers>>,
 }
 
 struct JobState<F, T> {
@@ -313,7 +314,7 @@ struct JobState<F, T> {
 impl<F: FnOnce() -> T + Send, T: Send> Job<F, T> {
     fn new(closure: F) -> Arc<Job<F, T>> {
         let state = JobState { closure: Some(closure), result: None, waker: None };
-        Arc::new(Job { state: Mutex::new(state), home: Home::current() })
+        Arc::new(Job { state: Mutex::new(state), runtime_wakers: RuntimeWakers::current() })
     }
 }
 
@@ -327,7 +328,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Job<F, T> {
             state.waker.take()
         };
         if let Some(waker) = waker {
-            finished.push((self.home.clone(), waker));
+            finished.push((self.runtime_wakers.clone(), waker));
         }
     }
 }
@@ -357,12 +358,12 @@ impl<F, T> Future for Wait<F, T> {
 }
 
 /// The wakers of completed jobs of one runtime: a list, and one task that calls them.
-struct Home {
-    state: Mutex<HomeState>,
+struct RuntimeWakers {
+    state: Mutex<RuntimeWakersState>,
 }
 
 #[derive(Default)]
-struct HomeState {
+struct RuntimeWakersState {
     ready: Vec<Waker>,
     task: Option<Waker>,
     /// The runtime and the task have ended.
@@ -370,28 +371,28 @@ struct HomeState {
 }
 
 thread_local! {
-    /// The home of the runtime that was used last on this thread.
-    static HOME: RefCell<Option<(tokio::runtime::Id, Arc<Home>)>> = const { RefCell::new(None) };
+    /// The wakers of the runtime that was used last on this thread.
+    static RUNTIME_WAKERS: RefCell<Option<(tokio::runtime::Id, Arc<RuntimeWakers>)>> = const { RefCell::new(None) };
 }
 
-impl Home {
-    /// The home of the runtime that this is called in, with its task started; `None` outside of one.
-    fn current() -> Option<Arc<Home>> {
+impl RuntimeWakers {
+    /// The wakers of the runtime that this is called in, with their task started; `None` outside of one.
+    fn current() -> Option<Arc<RuntimeWakers>> {
         let runtime = tokio::runtime::Handle::try_current().ok()?;
-        let current = |slot: &RefCell<Option<(tokio::runtime::Id, Arc<Home>)>>| {
+        let current = |slot: &RefCell<Option<(tokio::runtime::Id, Arc<RuntimeWakers>)>>| {
             let mut slot = slot.borrow_mut();
-            if let Some((id, home)) = &*slot
+            if let Some((id, runtime_wakers)) = &*slot
                 && *id == runtime.id()
-                && !home.state.lock().gone
+                && !runtime_wakers.state.lock().gone
             {
-                return Arc::clone(home);
+                return Arc::clone(runtime_wakers);
             }
-            let home = Arc::new(Home { state: Mutex::default() });
-            *slot = Some((runtime.id(), Arc::clone(&home)));
-            runtime.spawn(Announce(Arc::clone(&home)));
-            home
+            let runtime_wakers = Arc::new(RuntimeWakers { state: Mutex::default() });
+            *slot = Some((runtime.id(), Arc::clone(&runtime_wakers)));
+            runtime.spawn(WakeTask(Arc::clone(&runtime_wakers)));
+            runtime_wakers
         };
-        HOME.try_with(current).ok() // the thread may be ending
+        RUNTIME_WAKERS.try_with(current).ok() // the thread may be ending
     }
 
     /// Adds `wakers`; wakes the task unless it was woken already.
@@ -415,10 +416,10 @@ impl Home {
     }
 }
 
-/// The task of a home: calls the wakers of jobs that completed on the pool's threads, on the runtime's thread.
-struct Announce(Arc<Home>);
+/// The task of a runtime: calls the wakers of jobs that completed on the pool's threads, on the runtime's thread.
+struct WakeTask(Arc<RuntimeWakers>);
 
-impl Future for Announce {
+impl Future for WakeTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -432,7 +433,7 @@ impl Future for Announce {
     }
 }
 
-impl Drop for Announce {
+impl Drop for WakeTask {
     fn drop(&mut self) {
         let ready = {
             let mut state = self.0.state.lock();

@@ -18,7 +18,7 @@ const PATH_MAX: usize = 4095;
 const RETRIES: usize = 32;
 
 /// A directory that was found.
-pub(super) struct Place {
+pub(super) struct ResolvedDirectory {
     /// Opened with `O_PATH`.
     pub(super) fd: OwnedFd,
     /// Its path below the root, on the disk.
@@ -30,7 +30,7 @@ pub(super) struct Place {
 
 /// One name in a directory.
 pub(super) struct Entry<'a> {
-    pub(super) place: &'a Place,
+    pub(super) directory: &'a ResolvedDirectory,
     /// The name on the disk.
     pub(super) name: String,
     /// The metadata, with links followed; that of the link if the link itself was requested.
@@ -41,33 +41,33 @@ pub(super) struct Entry<'a> {
 
 impl Tree {
     /// Opens `disk`, a path on the disk below the root (`""` is the root).
-    pub(super) fn at(&self, disk: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    pub(super) fn open_at(&self, disk: &str, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let path = if disk.is_empty() { "." } else { disk };
         beneath(&self.root, path, flags, mode)
     }
 
-    /// [`Tree::at`], and whether the path contains no link, so that `disk` is the file's real path.
-    pub(super) fn at_known(&self, disk: &str, flags: OFlags) -> (io::Result<OwnedFd>, bool) {
+    /// [`Tree::open_at`], and whether the path contains no link, so that `disk` is the file's real path.
+    pub(super) fn open_and_check_links(&self, disk: &str, flags: OFlags) -> (io::Result<OwnedFd>, bool) {
         let path = if disk.is_empty() { "." } else { disk };
         match resolved(&self.root, path, flags, Mode::empty(), BENEATH | ResolveFlags::NO_SYMLINKS) {
-            Err(Errno::LOOP) => (self.at(disk, flags, Mode::empty()), false),
+            Err(Errno::LOOP) => (self.open_at(disk, flags, Mode::empty()), false),
             done => (done, true),
         }
     }
 
     /// The metadata of the file at `disk`, with links followed, without opening it.
-    pub(super) fn peek(&self, disk: &str) -> io::Result<Statx> {
-        node::statx(&self.at(disk, OFlags::PATH, Mode::empty())?)
+    pub(super) fn stat_at(&self, disk: &str) -> io::Result<Statx> {
+        node::statx(&self.open_at(disk, OFlags::PATH, Mode::empty())?)
     }
 
-    /// [`Tree::peek`] for `r`; does not follow a link at the end if `r` requests the link itself.
-    pub(super) fn peek_for(&self, r: &OpenRequest, disk: &str) -> io::Result<Statx> {
-        node::statx(&self.at(disk, path_flags(r), Mode::empty())?)
+    /// [`Tree::stat_at`] for `r`; does not follow a link at the end if `r` requests the link itself.
+    pub(super) fn stat_for(&self, r: &OpenRequest, disk: &str) -> io::Result<Statx> {
+        node::statx(&self.open_at(disk, path_flags(r), Mode::empty())?)
     }
 
     /// The path on the disk and the metadata of the exact path of `r`, if the kernel has both in memory: then opening
     /// it to read does not wait. `None` if unsure.
-    pub(super) fn peek_cached(&self, r: &OpenRequest) -> Option<(String, Statx)> {
+    pub(super) fn stat_cached(&self, r: &OpenRequest) -> Option<(String, Statx)> {
         let disk = Self::disk_path(r.path.components()).ok()?;
         let (at, flags) = (if disk.is_empty() { "." } else { &disk }, path_flags(r) | OFlags::CLOEXEC);
         let fd = openat2(&self.root, at, flags, Mode::empty(), BENEATH | ResolveFlags::CACHED).ok()?;
@@ -92,51 +92,51 @@ impl Tree {
     ///
     /// # Errors
     /// `PathNotFound` when it does not exist or is no directory; `Escapes`.
-    pub(super) fn directory(&self, parts: &[String]) -> VfsResult<Place> {
+    pub(super) fn directory(&self, parts: &[String]) -> VfsResult<ResolvedDirectory> {
         // The longest prefix that exists exactly; the root always does.
         let mut exact = parts.len();
-        let mut place = loop {
-            match self.place(Self::disk_path(&parts[..exact])?, parts[..exact].to_vec()) {
-                Ok(place) => break place,
+        let mut directory = loop {
+            match self.directory_at(Self::disk_path(&parts[..exact])?, parts[..exact].to_vec()) {
+                Ok(directory) => break directory,
                 Err(Errno::NOENT | Errno::NOTDIR) if exact > 0 => exact -= 1,
-                Err(e) => return Err(on_the_way(e)),
+                Err(e) => return Err(directory_error(e)),
             }
         };
         for part in &parts[exact..] {
-            let name = self.find(&place, part)?.ok_or(VfsError::PathNotFound)?;
-            let mut disk = place.disk;
+            let name = self.find(&directory, part)?.ok_or(VfsError::PathNotFound)?;
+            let mut disk = directory.disk;
             push(&mut disk, &name);
             if disk.len() > PATH_MAX {
                 return Err(VfsError::NameTooLong);
             }
-            let mut path = place.path;
+            let mut path = directory.path;
             path.push(visible::shown(name.as_bytes()).ok_or(VfsError::PathNotFound)?.into_owned());
-            place = self.place(disk, path).map_err(on_the_way)?;
+            directory = self.directory_at(disk, path).map_err(directory_error)?;
         }
-        Ok(place)
+        Ok(directory)
     }
 
     /// The directory `above`, a prefix of `path`: case-sensitive if the path is exact.
     ///
     /// # Errors
     /// As [`Tree::directory`].
-    pub(super) fn directory_for(&self, path: &VfsPath, above: &[String]) -> VfsResult<Place> {
-        let place = self.directory(above)?;
-        if path.is_exact() && place.path != above { Err(VfsError::PathNotFound) } else { Ok(place) }
+    pub(super) fn directory_for(&self, path: &VfsPath, above: &[String]) -> VfsResult<ResolvedDirectory> {
+        let directory = self.directory(above)?;
+        if path.is_exact() && directory.path != above { Err(VfsError::PathNotFound) } else { Ok(directory) }
     }
 
-    fn place(&self, disk: String, path: Vec<String>) -> io::Result<Place> {
-        let fd = self.at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+    fn directory_at(&self, disk: String, path: Vec<String>) -> io::Result<ResolvedDirectory> {
+        let fd = self.open_at(&disk, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = node::statx(&fd)?;
-        Ok(Place { fd, disk, path, stat })
+        Ok(ResolvedDirectory { fd, disk, path, stat })
     }
 
-    /// The name on the disk that matches the client's `name` in `place`: the exact one if it exists, otherwise one that
-    /// differs in case only, otherwise the one whose short name it is.
-    pub(super) fn find(&self, place: &Place, name: &str) -> VfsResult<Option<String>> {
-        let device = self.device(&place.fd, device::number(&place.stat))?;
-        match self.names.find(&place.fd, &place.stat, &device, name)? {
-            None if short::is_made(name) => names::find_short(&place.fd, name),
+    /// The name on the disk that matches the client's `name` in `directory`: the exact one if it exists, otherwise one
+    /// that differs in case only, otherwise the one whose short name it is.
+    pub(super) fn find(&self, directory: &ResolvedDirectory, name: &str) -> VfsResult<Option<String>> {
+        let device = self.device(&directory.fd, device::number(&directory.stat))?;
+        match self.names.find(&directory.fd, &directory.stat, &device, name)? {
+            None if short::is_generated(name) => names::find_short(&directory.fd, name),
             found => Ok(found),
         }
     }
@@ -145,7 +145,7 @@ impl Tree {
     ///
     /// # Errors
     /// `PathNotFound`, `Escapes`; `AccessDenied` for the root, which has no name.
-    pub(super) fn above<'a>(&self, path: &'a VfsPath) -> VfsResult<(Place, &'a str)> {
+    pub(super) fn resolve_parent<'a>(&self, path: &'a VfsPath) -> VfsResult<(ResolvedDirectory, &'a str)> {
         let (name, above) = path.components().split_last().ok_or(VfsError::AccessDenied)?;
         if visible::is_temporary(&visible::stored(name)) {
             return Err(VfsError::AccessDenied);
@@ -153,27 +153,32 @@ impl Tree {
         Ok((self.directory_for(path, above)?, name))
     }
 
-    /// The entry that matches the client's `name` in `place`. For a link: the link itself if its identity is `id`,
+    /// The entry that matches the client's `name` in `directory`. For a link: the link itself if its identity is `id`,
     /// otherwise its target.
     ///
     /// # Errors
     /// `NotFound`, `Escapes`.
-    pub(super) fn entry<'a>(&self, place: &'a Place, name: &str, id: FileKey) -> VfsResult<Entry<'a>> {
+    pub(super) fn entry<'a>(
+        &self,
+        directory: &'a ResolvedDirectory,
+        name: &str,
+        id: FileKey,
+    ) -> VfsResult<Entry<'a>> {
         let exact = visible::stored(name);
-        let (name, own) = match lstatx(&place.fd, &exact) {
+        let (name, own) = match lstatx(&directory.fd, &exact) {
             Ok(own) => (exact.into_owned(), own),
             Err(Errno::NOENT) => {
-                let found = self.find(place, name)?.ok_or(VfsError::NotFound)?;
-                let own = lstatx(&place.fd, &found)?;
+                let found = self.find(directory, name)?.ok_or(VfsError::NotFound)?;
+                let own = lstatx(&directory.fd, &found)?;
                 (found, own)
             }
             Err(e) => return Err(e.into()),
         };
-        if !link::is_link(&own) || self.device(&place.fd, device::number(&own))?.key(&own) == id {
-            return Ok(Entry { place, name, stat: own, own });
+        if !link::is_link(&own) || self.device(&directory.fd, device::number(&own))?.key(&own) == id {
+            return Ok(Entry { directory, name, stat: own, own });
         }
-        let stat = self.peek(&join(&place.disk, &name)).map_err(last)?;
-        Ok(Entry { place, name, stat, own })
+        let stat = self.stat_at(&join(&directory.disk, &name)).map_err(path_error)?;
+        Ok(Entry { directory, name, stat, own })
     }
 }
 
@@ -221,14 +226,14 @@ fn push(disk: &mut String, name: &str) {
 }
 
 /// An error of resolving a whole path: EXDEV means that a link led out.
-pub(super) fn last(e: Errno) -> VfsError {
+pub(super) fn path_error(e: Errno) -> VfsError {
     if e == Errno::XDEV { VfsError::Escapes } else { e.into() }
 }
 
 /// An error of resolving a directory on the path.
-fn on_the_way(e: Errno) -> VfsError {
+fn directory_error(e: Errno) -> VfsError {
     match e {
         Errno::NOENT | Errno::NOTDIR => VfsError::PathNotFound,
-        e => last(e),
+        e => path_error(e),
     }
 }

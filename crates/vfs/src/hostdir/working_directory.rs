@@ -13,22 +13,22 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 thread_local! {
     /// Whether this thread's working directory is independent of other threads; unknown before the first use.
-    static OWN: Cell<Option<bool>> = const { Cell::new(None) };
+    static IS_PER_THREAD: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Changes the working directory of this thread; dropping it restores the previous one.
-pub(super) struct Inside {
+pub(super) struct WorkingDirectory {
     before: OwnedFd,
 }
 
-impl Inside {
+impl WorkingDirectory {
     /// Enters a directory; `None` if the system does not allow a working directory per thread.
-    pub(super) fn enter(directory: &OwnedFd) -> Option<Inside> {
-        let own = OWN.get().unwrap_or_else(|| {
+    pub(super) fn enter(directory: &OwnedFd) -> Option<WorkingDirectory> {
+        let own = IS_PER_THREAD.get().unwrap_or_else(|| {
             // SAFETY: it touches no memory. From here on this thread shares neither its working directory nor its umask with
             // the others; nothing here changes the umask of a running process.
             let own = unsafe { libc::unshare(libc::CLONE_FS) } == 0;
-            OWN.set(Some(own));
+            IS_PER_THREAD.set(Some(own));
             own
         });
         if !own {
@@ -36,11 +36,11 @@ impl Inside {
         }
         let before = rustix::fs::openat(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         rustix::process::fchdir(directory).ok()?;
-        Some(Inside { before })
+        Some(WorkingDirectory { before })
     }
 }
 
-impl Drop for Inside {
+impl Drop for WorkingDirectory {
     fn drop(&mut self) {
         // Returning to the previous directory fails only if that was removed, which is harmless.
         let _ = rustix::process::fchdir(&self.before);
@@ -64,11 +64,12 @@ mod tests {
             wait.recv().expect("told");
             current_dir().expect("there")
         });
-        let inside = Inside::enter(&File::open(&place).expect("opened").into()).expect("allowed");
+        let working_directory =
+            WorkingDirectory::enter(&File::open(&place).expect("opened").into()).expect("allowed");
         assert_eq!(current_dir().expect("there"), place);
         go.send(()).expect("it waits");
         assert_eq!(other.join().expect("no panic"), before, "another thread is where it was");
-        drop(inside);
+        drop(working_directory);
         assert_eq!(current_dir().expect("there"), before);
     }
 }

@@ -15,72 +15,72 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::node::Shared;
+use super::node::SharedFile;
 
 /// A file's incomplete writes.
 #[derive(Default)]
-pub(super) struct Groups {
-    members: Mutex<Members>,
+pub(super) struct WriteExclusion {
+    counts: Mutex<WriteCounts>,
     no_direct: Condvar,
 }
 
 #[derive(Default)]
-struct Members {
+struct WriteCounts {
     buffered: usize,
     /// The number of direct writes in rings.
     direct: usize,
 }
 
 /// A buffered write; dropped when the write has ended.
-pub(super) struct Buffered(Arc<Shared>);
+pub(super) struct BufferedWrite(Arc<SharedFile>);
 
 /// A direct write in a ring; dropped when the write has ended.
-pub(super) struct Direct(Arc<Shared>);
+pub(super) struct DirectWrite(Arc<SharedFile>);
 
-impl Buffered {
-    pub(super) fn join(file: &Arc<Shared>) -> Buffered {
-        file.groups.members.lock().buffered += 1;
-        Buffered(Arc::clone(file))
+impl BufferedWrite {
+    pub(super) fn begin(file: &Arc<SharedFile>) -> BufferedWrite {
+        file.write_exclusion.counts.lock().buffered += 1;
+        BufferedWrite(Arc::clone(file))
     }
 
     /// Whether no direct write runs in a ring. If so, none starts until this value is dropped.
     pub(super) fn may_start(&self) -> bool {
-        self.0.groups.members.lock().direct == 0
+        self.0.write_exclusion.counts.lock().direct == 0
     }
 
     /// Blocks until it may start.
     pub(super) fn wait(&self) {
-        let groups = &self.0.groups;
-        groups.no_direct.wait_while(&mut groups.members.lock(), |members| members.direct > 0);
+        let write_exclusion = &self.0.write_exclusion;
+        write_exclusion.no_direct.wait_while(&mut write_exclusion.counts.lock(), |counts| counts.direct > 0);
     }
 }
 
-impl Drop for Buffered {
+impl Drop for BufferedWrite {
     fn drop(&mut self) {
-        self.0.groups.members.lock().buffered -= 1;
+        self.0.write_exclusion.counts.lock().buffered -= 1;
     }
 }
 
-impl Direct {
+impl DirectWrite {
     /// Registers a direct write; `None` while the file has buffered writes.
-    pub(super) fn try_join(file: &Arc<Shared>) -> Option<Direct> {
-        let mut members = file.groups.members.lock();
-        if members.buffered > 0 {
+    pub(super) fn try_begin(file: &Arc<SharedFile>) -> Option<DirectWrite> {
+        let mut counts = file.write_exclusion.counts.lock();
+        if counts.buffered > 0 {
             return None;
         }
-        members.direct += 1;
-        drop(members);
-        Some(Direct(Arc::clone(file)))
+        counts.direct += 1;
+        drop(counts);
+        Some(DirectWrite(Arc::clone(file)))
     }
 }
 
-impl Drop for Direct {
+impl Drop for DirectWrite {
     fn drop(&mut self) {
-        let groups = &self.0.groups;
-        let mut members = groups.members.lock();
-        members.direct -= 1;
-        if members.direct == 0 && members.buffered > 0 {
-            groups.no_direct.notify_all();
+        let write_exclusion = &self.0.write_exclusion;
+        let mut counts = write_exclusion.counts.lock();
+        counts.direct -= 1;
+        if counts.direct == 0 && counts.buffered > 0 {
+            write_exclusion.no_direct.notify_all();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::*;
 use crate::CreateCheck;
-use crate::hostdir::fresh::Unnamed;
+use crate::hostdir::new_file::NewFileName;
 use crate::hostdir::visible::TEMPORARY;
 
 const SECURITY: &[u8] = &[7; 40];
@@ -89,9 +89,9 @@ fn nobody_meets_a_file_without_its_descriptor() {
 async fn a_file_by_way_of_a_temporary_name() {
     let Some(dir) = scratch() else { return };
     let host = tree(dir.path());
-    let place = host.tree.directory(&[]).expect("the root");
+    let directory = host.tree.directory(&[]).expect("the root");
     let by_name = |tree: &Arc<crate::hostdir::Tree>| {
-        let fd = tree.make_as(&place, &tree.temporary, Kind::File).expect("free");
+        let fd = tree.create_as(&directory, &tree.temporary, Kind::File).expect("free");
         assert_eq!(temporary(dir.path()).len(), 1);
         fd
     };
@@ -99,12 +99,12 @@ async fn a_file_by_way_of_a_temporary_name() {
     assert_eq!(listed(&*host, "").await, Vec::<String>::new(), "nobody sees it");
     let name = host.tree.temporary.clone();
     assert_eq!(refusal(&*host, &name).await, Some(VfsError::NotFound), "nor opens it");
-    let unnamed = Unnamed::Temporary(&host.tree.temporary);
-    unnamed.give_name(&place, &fd, "f").expect("free");
+    let new_name = NewFileName::Temporary(&host.tree.temporary);
+    new_name.give_name(&directory, &fd, "f").expect("free");
     assert_eq!(listed(&*host, "").await, ["f"]);
     let fd = by_name(&host.tree);
-    assert_eq!(unnamed.give_name(&place, &fd, "f"), Err(VfsError::Exists));
-    unnamed.discard(&place);
+    assert_eq!(new_name.give_name(&directory, &fd, "f"), Err(VfsError::Exists));
+    new_name.discard(&directory);
     assert!(temporary(dir.path()).is_empty());
 }
 
