@@ -75,14 +75,14 @@ pub(crate) async fn descriptor(
     node: &Arc<dyn Node>,
     stat: &Stat,
 ) -> Result<Option<Vec<u8>>, NtStatus> {
-    known(node.security(&r.ctx()).wait().await, stat, &*r.server.users)
+    descriptor_from(node.security(&r.ctx()).wait().await, stat, &*r.server.users)
 }
 
 /// [`descriptor`], from the result of reading the stored descriptor from the backend.
 ///
 /// # Errors
 /// The errors of [`descriptor`].
-pub(crate) fn known(
+pub(crate) fn descriptor_from(
     security: EntrySecurity,
     stat: &Stat,
     accounts: &dyn UserLookup,
@@ -109,9 +109,9 @@ fn computed(stat: &Stat, accounts: &dyn UserLookup) -> Option<Vec<u8>> {
 }
 
 /// Whether access-based enumeration shows an entry: only to users that may read it.
-pub(crate) fn shows(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
-    let Ok(descriptor) = known(security, stat, &*r.server.users) else { return false };
-    maximal(&r.session.user, descriptor.as_deref()).contains(SEEN_WITH)
+pub(crate) fn is_visible(r: &Request, security: EntrySecurity, stat: &Stat) -> bool {
+    let Ok(descriptor) = descriptor_from(security, stat, &*r.server.users) else { return false };
+    maximal(&r.session.user, descriptor.as_deref()).contains(VISIBLE_WITH)
 }
 
 /// The security descriptor of a directory entry. One that cannot be read counts as empty, which grants no access.
@@ -120,7 +120,7 @@ pub(crate) fn of_entry(r: &Request, security: EntrySecurity, stat: &Stat) -> Opt
 }
 
 /// An entry is visible to users with all of these rights: to read data, attributes and extended attributes.
-const SEEN_WITH: AccessMask =
+const VISIBLE_WITH: AccessMask =
     AccessMask::READ_DATA.union(AccessMask::READ_EA).union(AccessMask::READ_ATTRIBUTES);
 
 /// Whether a user may pass the directories that lead to a file. As on Windows, every user may pass a directory that has
@@ -128,20 +128,25 @@ const SEEN_WITH: AccessMask =
 ///
 /// # Errors
 /// ACCESS_DENIED.
-pub(crate) fn may_reach(r: &Request, found: &Opened) -> Result<(), NtStatus> {
-    may_pass(&r.session.user, &*r.server.users, &found.restricted_directories)
+pub(crate) fn check_traversal(r: &Request, found: &Opened) -> Result<(), NtStatus> {
+    check_traversal_of(&r.session.user, &*r.server.users, &found.restricted_directories)
 }
 
-/// Like [`may_reach`], from the directories on the path that have no descriptor ([`Opened::restricted_directories`]).
+/// Like [`check_traversal`], from the directories on the path that have no descriptor
+/// ([`Opened::restricted_directories`]).
 ///
 /// # Errors
 /// ACCESS_DENIED.
-pub(crate) fn may_pass(user: &User, accounts: &dyn UserLookup, closed: &[Posix]) -> Result<(), NtStatus> {
+pub(crate) fn check_traversal_of(
+    user: &User,
+    accounts: &dyn UserLookup,
+    restricted: &[Posix],
+) -> Result<(), NtStatus> {
     let passes = |p: &Posix| {
         let d = posix::descriptor(p, Kind::Directory, accounts);
         of_buf(user, &d).contains(AccessMask::EXECUTE)
     };
-    if closed.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
+    if restricted.iter().all(passes) { Ok(()) } else { Err(NtStatus::ACCESS_DENIED) }
 }
 
 /// The descriptor that a backend has stored with a file. One that the backend cannot read does not count as "none",
@@ -397,7 +402,7 @@ fn inherit(parent: Acl<'_>, auto: bool, owner: &Sid, group: &Sid, directory: boo
 
 /// The parts of a descriptor that are stored; labels, resource attributes and central policies cannot be set
 /// separately.
-pub(crate) const KEPT: SecurityInformation = SecurityInformation::OWNER
+pub(crate) const STORED_PARTS: SecurityInformation = SecurityInformation::OWNER
     .union(SecurityInformation::GROUP)
     .union(SecurityInformation::DACL)
     .union(SecurityInformation::SACL);

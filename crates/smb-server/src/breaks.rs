@@ -12,7 +12,7 @@ use smb_wire::msg::{LeaseBreakFlags, LeaseBreakNotification};
 use smb_wire::{Command, Guid, NtStatus};
 
 use crate::Server;
-use crate::commands::create::keep::is_named;
+use crate::commands::create::durable_handle::has_create_guid;
 use crate::durable::{Durability, TIMEOUT_MAX};
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
 use crate::files::{FileState, StreamState};
@@ -21,7 +21,7 @@ use crate::open::{FileOpen, Open};
 use crate::request::Request;
 
 /// How long a request in the middle of a compound waits for a break.
-const COMPOUND_PATIENCE: Duration = Duration::from_millis(500);
+const COMPOUND_BREAK_WAIT: Duration = Duration::from_millis(500);
 
 /// The connections of each client, by ClientGuid: leases belong to a client, not to a session.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl LeaseTable {
     ///
     /// # Errors
     /// `misfit()` if it is not (INVALID_PARAMETER: MS-SMB2 3.3.5.9.8), and the errors of `join`.
-    pub(crate) fn join<T, E>(
+    pub(crate) fn join_lease<T, E>(
         &self,
         id: LeaseId,
         fits: impl FnOnce(&LeasedFile) -> bool,
@@ -150,7 +150,7 @@ impl Server {
 
     /// Resends a notice that may have been lost when a connection of this client ended, if the break is still pending:
     /// over another channel of the session, or another connection of the client (MS-SMB2 3.3.4.6, 3.3.4.7).
-    pub(crate) fn send_again(self: &Arc<Self>, client: Guid, notice: Notice) {
+    pub(crate) fn resend_break(self: &Arc<Self>, client: Guid, notice: Notice) {
         match notice {
             Notice::LeaseBreak(m) => {
                 let lease = LeaseId { client, key: m.lease_key };
@@ -182,7 +182,7 @@ impl Server {
     /// starts again.
     pub(crate) fn missed_break(&self, open: &Open) -> Option<Notice> {
         let f = open.file()?;
-        let notice = f.file.remind(f.holder?, self.env.moment())?;
+        let notice = f.file.resend_notice(f.holder?, self.env.moment())?;
         self.message_of(&notice)
     }
 
@@ -191,11 +191,11 @@ impl Server {
     /// reconnects within `timeout`, or the opens are closed.
     pub(crate) fn suspend_break(&self, open: &Open, timeout: Duration) {
         let Some((f, id)) = open.file().and_then(|f| Some((f, f.holder?))) else { return };
-        if open.durable.lock().kept != Durability::Persistent {
+        if open.durable.lock().durability != Durability::Persistent {
             return;
         }
         let mut opens = f.file.opens_of(id).into_iter().filter_map(|id| self.opens.find(id));
-        if opens.all(|o| o.is_away()) {
+        if opens.all(|o| o.is_disconnected()) {
             f.file
                 .suspend_break(id, self.env.moment().after(timeout + caching::ACKNOWLEDGE_PERSISTENT_LEASE));
         }
@@ -207,7 +207,7 @@ impl Server {
     fn expire_holder(self: &Arc<Self>, file: &Arc<FileState>, notice: &caching::Notice) {
         let opens: Vec<_> =
             file.opens_of(notice.holder).into_iter().filter_map(|id| self.opens.find(id)).collect();
-        let persistent = opens.iter().find(|o| o.durable.lock().kept == Durability::Persistent);
+        let persistent = opens.iter().find(|o| o.durable.lock().durability == Durability::Persistent);
         if let Some(open) = persistent.filter(|_| notice.acknowledge) {
             self.suspend_break(open, TIMEOUT_MAX);
             return;
@@ -223,7 +223,9 @@ impl Server {
                 // cached any more.
                 Some(_) => {}
                 // Resilient and persistent opens are preserved, without the oplock or lease.
-                None if open.durable.lock().kept == Durability::Durable => self.close_away(&open),
+                None if open.durable.lock().durability == Durability::Durable => {
+                    self.close_disconnected(&open)
+                }
                 None => file.revoke(notice.holder),
             }
         }
@@ -243,7 +245,7 @@ impl Request {
         // Linux client sends a LINK there, and acknowledges the break of its own handle at once: so wait shortly first.
         if self.in_compound && self.header.next_command != 0 {
             let answered = pin!(file.changed_since(c.seen));
-            if let Either::Left(_) = select(answered, pin!(env.sleep(COMPOUND_PATIENCE))).await {
+            if let Either::Left(_) = select(answered, pin!(env.sleep(COMPOUND_BREAK_WAIT))).await {
                 return Ok(());
             }
         }
@@ -252,7 +254,7 @@ impl Request {
             Box::pin(file.changed_since(c.seen)),
             Box::pin(env.sleep_until(self.server.until(until)))
         ));
-        match select(over, pin!(self.given_up())).await {
+        match select(over, pin!(self.cancelled_or_disconnected())).await {
             Either::Left(_) => Ok(()),
             Either::Right(_) => Err(NtStatus::CANCELLED),
         }
@@ -261,9 +263,9 @@ impl Request {
     /// Completes when the request is cancelled: by its client, or by the end of its tree connect, session or connection
     /// (MS-SMB2 3.3.5.6, 3.3.5.8). A CREATE that the client may send again on another channel continues without its
     /// connection.
-    async fn given_up(&self) {
+    async fn cancelled_or_disconnected(&self) {
         let cancelled = async {
-            match self.header.command == Command::CREATE && is_named(self) {
+            match self.header.command == Command::CREATE && has_create_guid(self) {
                 true => self.cancel.cancelled_by_client().await,
                 false => self.cancel.cancelled().await,
             }

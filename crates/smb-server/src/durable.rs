@@ -4,7 +4,7 @@
 //! mode and caching rights end. A durable open is *disconnected* when its session ends: it loses only its owner, and
 //! waits for its client to reconnect until its timeout.
 //!
-//! [`Open::tenure`] has the open's owner.
+//! [`Open::ownership`] has the open's owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use smb_wire::msg::LeaseState;
 
 use crate::Server;
 use crate::commands::close::UnattachedOpen;
-use crate::journal::Forgotten;
+use crate::journal::RecordRemoval;
 use crate::open::{Open, Owner};
 use crate::session::Session;
 
@@ -36,7 +36,7 @@ pub(crate) enum Durability {
 /// The durability of an open.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Durable {
-    pub(crate) kept: Durability,
+    pub(crate) durability: Durability,
     /// How long it is kept without a connection.
     pub(crate) timeout: Duration,
 }
@@ -62,8 +62,8 @@ pub(crate) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(180);
 
 impl Open {
     /// Whether it survives the loss of its connection (MS-SMB2 3.3.7.1).
-    pub(crate) fn stays(&self) -> bool {
-        match self.durable.lock().kept {
+    pub(crate) fn survives_disconnect(&self) -> bool {
+        match self.durable.lock().durability {
             Durability::No => false,
             Durability::Resilient | Durability::Persistent => true,
             Durability::Durable => {
@@ -76,36 +76,36 @@ impl Open {
     /// Reconnects it to its client; false when it is not disconnected any more.
     pub(crate) fn reconnect(&self, owner: Owner, volatile: u64) -> bool {
         let tree = owner.tree.id;
-        self.tenure.reconnect(owner, tree, volatile)
+        self.ownership.reconnect(owner, tree, volatile)
     }
 
     /// Whether it is disconnected.
-    pub(crate) fn is_away(&self) -> bool {
-        self.tenure.is_away()
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.ownership.is_disconnected()
     }
 }
 
 impl Server {
     /// Removes an open from the server's tables, to close it; `None` when it is being closed already.
     pub(crate) fn release(self: &Arc<Self>, open: &Arc<Open>) -> Option<UnattachedOpen> {
-        let owner = open.tenure.begin_close(None)?;
-        Some(self.detach(open, owner, self.forget_stored(open)))
+        let owner = open.ownership.begin_close(None)?;
+        Some(self.detach(open, owner, self.remove_record(open)))
     }
 
-    /// Removes an open that is being closed, and had this owner, from the tables. `forgotten` completes when its record
-    /// is removed from the journal.
+    /// Removes an open that is being closed, and had this owner, from the tables. `record_removal` completes when its
+    /// record is removed from the journal.
     fn detach(
         self: &Arc<Self>,
         open: &Arc<Open>,
         owner: Option<Owner>,
-        forgotten: Forgotten,
+        record_removal: RecordRemoval,
     ) -> UnattachedOpen {
         if let Some(owner) = owner {
             owner.session.remove_open(open.persistent);
         }
         self.opens.remove(open.persistent);
         self.creates.forget(open);
-        UnattachedOpen::forgotten(self, Arc::clone(open), forgotten)
+        UnattachedOpen::with_record_removal(self, Arc::clone(open), record_removal)
     }
 
     /// Disconnects or closes the opens of a session that ends. The opens that must be closed are closed when the future
@@ -130,19 +130,21 @@ impl Server {
 
     /// The disconnected persistent open that the CREATE with this CreateGuid created.
     pub(crate) fn find_persistent(&self, create_guid: Guid) -> Option<Arc<Open>> {
-        let is_it = |open: &Arc<Open>| open.durable.lock().kept == Durability::Persistent && open.is_away();
-        self.opens.made_by(create_guid).into_iter().find(is_it)
+        let is_it = |open: &Arc<Open>| {
+            open.durable.lock().durability == Durability::Persistent && open.is_disconnected()
+        };
+        self.opens.find_by_create_guid(create_guid).into_iter().find(is_it)
     }
 
     /// Disconnects a durable open, and starts its timeout; false for one that does not survive its connection.
     fn disconnect(self: &Arc<Self>, open: &Arc<Open>) -> bool {
-        if !open.stays() {
+        if !open.survives_disconnect() {
             return false;
         }
-        let Some(absence) = open.tenure.disconnect() else { return true };
+        let Some(disconnection) = open.ownership.disconnect() else { return true };
         let timeout = open.durable.lock().timeout;
         self.suspend_break(open, timeout);
-        self.expire_later(open, absence, timeout);
+        self.expire_later(open, disconnection, timeout);
         true
     }
 
@@ -156,45 +158,45 @@ impl Server {
     }
 
     /// Closes an open after its timeout if its client has not reconnected (MS-SMB2 3.3.6.2, 3.3.6.4).
-    pub(crate) fn expire_later(self: &Arc<Self>, open: &Arc<Open>, absence: u64, after: Duration) {
+    pub(crate) fn expire_later(self: &Arc<Self>, open: &Arc<Open>, disconnection: u64, after: Duration) {
         let (server, open) = (Arc::downgrade(self), Arc::downgrade(open));
         let env = self.env.clone();
         self.env.spawn(async move {
-            let mut absence = Some(absence);
-            while let Some(this) = absence {
+            let mut disconnection = Some(disconnection);
+            while let Some(this) = disconnection {
                 env.sleep(after).await;
                 let (Some(server), Some(open)) = (server.upgrade(), open.upgrade()) else { return };
-                absence = server.expire(&open, this).await;
+                disconnection = server.expire(&open, this).await;
             }
         });
     }
 
-    /// Closes an open at the end of an absence. Its record is removed from the journal first: after a restart its
+    /// Closes an open at the end of a disconnection. Its record is removed from the journal first: after a restart its
     /// client must not find it again, for other opens may have used the file since. If that fails, the open stays
-    /// disconnected for another absence, whose number is returned.
-    async fn expire(self: &Arc<Self>, open: &Arc<Open>, absence: u64) -> Option<u64> {
-        if !open.tenure.begin_end(absence) {
+    /// disconnected for another disconnection, whose number is returned.
+    async fn expire(self: &Arc<Self>, open: &Arc<Open>, disconnection: u64) -> Option<u64> {
+        if !open.ownership.begin_expiry(disconnection) {
             return None;
         }
-        if let Err(e) = self.forget_stored(open).await {
+        if let Err(e) = self.remove_record(open).await {
             tracing::error!("the end of a persistent open cannot be stored, so the open is kept: {e}");
-            *open.forgotten.lock() = false;
-            let absence = open.tenure.disconnected_id();
+            *open.record_removed.lock() = false;
+            let disconnection = open.ownership.cancel_expiry();
             // The removal may have reached stable storage in part.
             let _ = self.store_open(open).await;
-            return Some(absence);
+            return Some(disconnection);
         }
-        open.tenure.end();
+        open.ownership.finish_expiry();
         self.detach(open, None, Box::pin(std::future::ready(Ok(())))).close().await;
         None
     }
 
     /// Closes a disconnected open; does nothing when its client has reconnected, or the open is being closed already.
-    pub(crate) fn close_away(self: &Arc<Self>, open: &Arc<Open>) {
-        if let Some(absence) = open.tenure.absence()
-            && let Some(owner) = open.tenure.begin_close(Some(absence))
+    pub(crate) fn close_disconnected(self: &Arc<Self>, open: &Arc<Open>) {
+        if let Some(disconnection) = open.ownership.disconnection()
+            && let Some(owner) = open.ownership.begin_close(Some(disconnection))
         {
-            self.env.spawn(self.detach(open, owner, self.forget_stored(open)).close());
+            self.env.spawn(self.detach(open, owner, self.remove_record(open)).close());
         }
     }
 

@@ -21,7 +21,7 @@ const ACCOUNT_MAX: usize = 256;
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 /// Consecutive failures that are answered at once: users mistype.
-const FREE: u32 = 3;
+const UNDELAYED_MAX: u32 = 3;
 /// The delay of the first reply after these; it doubles with each further one, up to [`DELAY_MAX`].
 const DELAY_MIN: Duration = Duration::from_millis(500);
 /// The longest delay of a reply after the previous one.
@@ -29,7 +29,7 @@ const DELAY_MAX: Duration = Duration::from_secs(4);
 /// Log-ons are refused while the next answer would have to wait for longer than this.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// After so long without failures the entry of an address is reset.
-const FORGOTTEN: Duration = Duration::from_secs(900);
+const RESET_AFTER: Duration = Duration::from_secs(900);
 
 /// See the module.
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct Failures {
 
 /// A failure that was recorded.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct LogonFailure {
     /// Failures of the address in a row.
     pub(crate) count: u32,
     /// The delay of the reply.
@@ -75,7 +75,7 @@ impl FailedLogons {
     }
 
     /// Notes a failure of this account.
-    pub(crate) fn failed(&self, address: IpAddr, account: &str, now: Instant) -> Failed {
+    pub(crate) fn failed(&self, address: IpAddr, account: &str, now: Instant) -> LogonFailure {
         let mut addresses = self.addresses.lock();
         let address = network(address);
         if addresses.len() >= ADDRESSES_MAX && !addresses.contains_key(&address) {
@@ -84,7 +84,7 @@ impl FailedLogons {
         }
         let new = || Failures { count: 0, accounts: SmallVec::new(), last: now, answered: now, refused: 0 };
         let f = addresses.entry(address).or_insert_with(new);
-        if now.saturating_duration_since(f.last) >= FORGOTTEN {
+        if now.saturating_duration_since(f.last) >= RESET_AFTER {
             *f = new();
         }
         let account = key(account);
@@ -95,11 +95,11 @@ impl FailedLogons {
         }
         f.count = f.count.saturating_add(1);
         (f.last, f.refused) = (now, 0);
-        if f.count > FREE {
-            let doublings = (f.count - FREE - 1).min(16);
+        if f.count > UNDELAYED_MAX {
+            let doublings = (f.count - UNDELAYED_MAX - 1).min(16);
             f.answered = f.answered.max(now) + DELAY_MIN.saturating_mul(1 << doublings).min(DELAY_MAX);
         }
-        Failed { count: f.count, delay: f.answered.saturating_duration_since(now) }
+        LogonFailure { count: f.count, delay: f.answered.saturating_duration_since(now) }
     }
 
     /// Clears the failures of an account of an address, as its log-on has succeeded.
@@ -155,8 +155,8 @@ mod tests {
         assert_eq!(delays, [0, 0, 0, 500, 1000, 2000, 4000, 4000, 4000]);
         assert_eq!(table.failed(address(2), "a", now).delay, Duration::ZERO, "another address");
         assert_eq!(
-            table.failed(address(1), "a", now + FORGOTTEN),
-            Failed { count: 1, delay: Duration::ZERO }
+            table.failed(address(1), "a", now + RESET_AFTER),
+            LogonFailure { count: 1, delay: Duration::ZERO }
         );
         table.failed(address(2), "a", now);
         table.succeeded(address(2), "A");
@@ -189,7 +189,7 @@ mod tests {
             last = table.failed(address(1), "a", now).delay;
             guesses += 1;
         }
-        assert_eq!((guesses, last), (FREE + 5, Duration::from_millis(11_500)));
+        assert_eq!((guesses, last), (UNDELAYED_MAX + 5, Duration::from_millis(11_500)));
         assert_eq!(table.check(address(1), now), Err(2));
         assert_eq!(table.check(address(2), now), Ok(()));
         assert_eq!(table.check(address(1), now + Duration::from_secs(2)), Ok(()));

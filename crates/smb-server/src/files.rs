@@ -5,9 +5,9 @@
 //! share modes, caching rights ([`caching`]) and byte-range locks to each of its streams. Durable opens stay members after
 //! their session has ended.
 //!
-//! **Breaks.** [`FileTable::join`] and [`FileState::contend`] decide which caching rights of other opens an operation
-//! breaks, and return the notices to send and how long to wait; [`FileState::changed_since`] completes when the caller
-//! should retry. This module neither sends nor waits.
+//! **Breaks.** [`FileTable::join_file`] and [`FileState::contend`] decide which caching rights of other opens an
+//! operation breaks, and return the notices to send and how long to wait; [`FileState::changed_since`] completes when
+//! the caller should retry. This module neither sends nor waits.
 //!
 //! **Paths.** A file may be reached by several names (hard links, shares that overlap), so the path belongs to the
 //! [`Member`]: share and path as the backend stores them.
@@ -19,8 +19,8 @@
 //!    or a rename onto the file, is running.
 //! 2. A removal stays until it has ended, and no open joins by its name until then: it waits for [`FileTable::removed`].
 //!    A link has at most one.
-//! 3. Once [`FileTable::leave`] has returned, only members hold locks and wait for them. The lock of a table of locks
-//!    is taken before that of a list of members, not the other way round.
+//! 3. Once [`FileTable::leave_file`] has returned, only members hold locks and wait for them. The lock of a table of
+//!    locks is taken before that of a list of members, not the other way round.
 
 pub(crate) mod caching;
 mod contend;
@@ -44,7 +44,7 @@ use smb_wire::{AccessMask, NtStatus};
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, Notify};
 use vfs::{FileKey, StreamName, VfsPath, WatchGuard};
 
-use self::caching::{Caching, CachingRequest, Contention, Held, HolderId, LeaseId};
+use self::caching::{Caching, CachingRequest, Contention, HolderId, HolderState, LeaseId};
 pub(crate) use self::removal::{Mark, Removal};
 use self::share_mode::ShareMode;
 pub(crate) use self::stream::{LockWait, StreamState};
@@ -69,7 +69,7 @@ pub(crate) struct FileState {
     changes: AtomicU64,
     changed: Notify,
     /// Changes that were not yet reported to watches: a CompletionFilter, see `namespace::modified`.
-    owed: AtomicU32,
+    pending_changes: AtomicU32,
     /// When the server last began to change its data, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
     /// Reports changes of other programs in the file's folder. Set when a client caches the file for the first time.
@@ -95,9 +95,9 @@ pub(crate) enum AccessClass {
     /// It has access to attributes only.
     AttributesOnly,
     /// It may also read the security descriptor: this breaks oplocks, but not leases.
-    SecurityToo,
+    AttributesAndSecurity,
     /// It has more access.
-    No,
+    More,
 }
 
 impl AccessClass {
@@ -106,8 +106,8 @@ impl AccessClass {
         let attributes = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_ATTRIBUTES | AccessMask::SYNCHRONIZE;
         match access {
             a if attributes.contains(a) => AccessClass::AttributesOnly,
-            a if (attributes | AccessMask::READ_CONTROL).contains(a) => AccessClass::SecurityToo,
-            _ => AccessClass::No,
+            a if (attributes | AccessMask::READ_CONTROL).contains(a) => AccessClass::AttributesAndSecurity,
+            _ => AccessClass::More,
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) struct Member {
     pub(crate) stream: Option<StreamName>,
     pub(crate) mode: ShareMode,
     /// How limited its access is: an open with limited access breaks fewer caching rights of others.
-    pub(crate) looks: AccessClass,
+    pub(crate) access_class: AccessClass,
     /// The oplock or lease of this open, once it has joined.
     pub(crate) holder: Option<HolderId>,
     /// The lease on its directory that operations through this open do not break.
@@ -137,7 +137,7 @@ pub(crate) struct Member {
     pub(crate) share: Arc<Share>,
     pub(crate) path: VfsPath,
     /// The file had no other name when it was opened, and has got none from a client since.
-    pub(crate) sole: bool,
+    pub(crate) only_link: bool,
     /// Opened with FILE_DELETE_ON_CLOSE, or set so later.
     pub(crate) delete_on_close: bool,
 }
@@ -145,7 +145,7 @@ pub(crate) struct Member {
 /// Why an open may not join its file.
 pub(crate) enum Refusal {
     /// Names changed during the backend's call: retry.
-    Again,
+    Retry,
     /// Other opens hold conflicting caching rights (send them the notices), or the file is being removed. If
     /// `contention` has a deadline, wait ([`FileState::changed_since`]) and retry; otherwise answer with `status`.
     Contended { file: Arc<FileState>, contention: Contention, status: NtStatus },
@@ -155,30 +155,30 @@ pub(crate) enum Refusal {
 
 /// The parameters of a join in addition to the member.
 #[derive(Clone, Copy)]
-pub(crate) struct Joining {
-    pub(crate) wish: CachingRequest,
+pub(crate) struct JoinOptions {
+    pub(crate) caching_request: CachingRequest,
     pub(crate) overwrites: bool,
     pub(crate) directory: bool,
     /// The token of a new caching holder.
     pub(crate) token: u64,
-    pub(crate) patience: Option<Duration>,
+    pub(crate) acknowledge_timeout: Option<Duration>,
     pub(crate) now: Moment,
 }
 
 /// An open that has joined its file.
-pub(crate) struct Joined {
+pub(crate) struct JoinedMember {
     pub(crate) file: Arc<FileState>,
     pub(crate) stream: Arc<StreamState>,
-    pub(crate) caching: Option<(HolderId, Held)>,
+    pub(crate) caching: Option<(HolderId, HolderState)>,
     pub(crate) parent_lease: Option<LeaseKey>,
     pub(crate) posix: bool,
 }
 
 /// What the caller must do after an open has left its file.
 #[derive(Default)]
-pub(crate) struct Left {
+pub(crate) struct CloseActions {
     /// It was the last open of this lease.
-    pub(crate) lease_gone: Option<LeaseId>,
+    pub(crate) ended_lease: Option<LeaseId>,
     /// Names of the file are to be removed: see [`FileState::removal`].
     pub(crate) remove: bool,
     /// This stream is to be removed, and [`FileTable::stream_removed`] to be called.
@@ -200,7 +200,7 @@ impl FileState {
             metadata: AsyncMutex::default(),
             changes: AtomicU64::new(0),
             changed: Notify::new(),
-            owed: AtomicU32::new(0),
+            pending_changes: AtomicU32::new(0),
             changed_at: AtomicU64::new(0),
             folder: OnceLock::new(),
         }
@@ -264,19 +264,19 @@ impl FileState {
     /// Records a change, to be published later.
     pub(crate) fn add_pending_change(&self, filter: CompletionFilter) {
         // Nearly always it is recorded already: then the cache line stays shared by all workers.
-        if self.owed.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
-            self.owed.fetch_or(filter.bits(), Ordering::Relaxed);
+        if self.pending_changes.load(Ordering::Relaxed) & filter.bits() != filter.bits() {
+            self.pending_changes.fetch_or(filter.bits(), Ordering::Relaxed);
         }
     }
 
     /// Whether there are unpublished changes.
-    pub(crate) fn owes(&self) -> bool {
-        self.owed.load(Ordering::Relaxed) != 0
+    pub(crate) fn has_pending_changes(&self) -> bool {
+        self.pending_changes.load(Ordering::Relaxed) != 0
     }
 
     /// Takes the changes since the last call.
     pub(crate) fn take_pending_changes(&self) -> CompletionFilter {
-        CompletionFilter::from_bits_retain(self.owed.swap(0, Ordering::Relaxed))
+        CompletionFilter::from_bits_retain(self.pending_changes.swap(0, Ordering::Relaxed))
     }
 }
 

@@ -29,18 +29,20 @@ use vfs::{FileKey, Kind, OpenRequest, Opened, Rights, StreamName, VfsPath};
 use crate::Server;
 use crate::breaks::LeasedFile;
 use crate::durable::{Durability, Durable};
-use crate::files::caching::{HolderId, LeaseId, LeaseVersion, Restored, level_of, state_of};
+use crate::files::caching::{HolderId, LeaseId, LeaseVersion, RestoredHolder, level_of, state_of};
 use crate::files::locks::LockRange;
 use crate::files::share_mode::ShareMode;
 use crate::files::{AccessClass, FileState, Member};
-use crate::open::{AppInstance, Created, FIRST_ABSENCE, FileOpen, LockSequences, Open, OpenTarget, Sequence};
+use crate::open::{
+    AppInstance, Created, FIRST_DISCONNECTION, FileOpen, LockSequences, Open, OpenTarget, Sequence,
+};
 use crate::share::Share;
 
 /// The error says why a record could not be stored.
 pub type JournalResult = Result<(), std::io::Error>;
 
 /// Completes when a record is removed from stable storage.
-pub(crate) type Forgotten = BoxFuture<JournalResult>;
+pub(crate) type RecordRemoval = BoxFuture<JournalResult>;
 
 /// Stable storage for the records of persistent opens.
 pub trait OpenJournal: Send + Sync + std::fmt::Debug {
@@ -133,7 +135,7 @@ impl Open {
     pub(crate) fn record(&self) -> Option<OpenRecord> {
         let durable = *self.durable.lock();
         let f = self.file()?;
-        if durable.kept != Durability::Persistent {
+        if durable.durability != Durability::Persistent {
             return None;
         }
         let (share, path) = f.file.place_of(self.persistent)?;
@@ -198,8 +200,8 @@ impl Server {
         let Some(journal) = &self.config.journal else { return Ok(()) };
         let put = {
             // One at a time: the record stored last is the latest state, and no record is stored of a closed open.
-            let forgotten = open.forgotten.lock();
-            if *forgotten {
+            let record_removed = open.record_removed.lock();
+            if *record_removed {
                 return Ok(());
             }
             let Some(record) = open.record() else { return Ok(()) };
@@ -227,12 +229,12 @@ impl Server {
     }
 
     /// Removes the record of an open that is closed.
-    pub(crate) fn forget_stored(&self, open: &Open) -> Forgotten {
+    pub(crate) fn remove_record(&self, open: &Open) -> RecordRemoval {
         if let Some(journal) = &self.config.journal
-            && open.durable.lock().kept == Durability::Persistent
+            && open.durable.lock().durability == Durability::Persistent
         {
-            let mut forgotten = open.forgotten.lock();
-            *forgotten = true;
+            let mut record_removed = open.record_removed.lock();
+            *record_removed = true;
             return journal.remove(open.persistent);
         }
         Box::pin(std::future::ready(Ok(())))
@@ -294,7 +296,7 @@ impl Server {
             open: record.id,
             stream: record.stream.as_deref().and_then(|s| StreamName::new(s).ok()),
             mode: ShareMode { access, share: ShareAccess::from_bits_retain(record.share_access) },
-            looks: AccessClass::of(access),
+            access_class: AccessClass::of(access),
             holder: None,
             parent_lease: match version_in(record) {
                 LeaseVersion::V2 { parent, .. } => parent,
@@ -303,11 +305,11 @@ impl Server {
             posix: record.posix,
             share: Arc::clone(&share),
             path: opened.path.clone(),
-            sole: opened.stat.links <= 1,
+            only_link: opened.stat.links <= 1,
             delete_on_close: record.delete_on_close,
         };
         let caching =
-            id.map(|id| Restored { id, token, state: state_in(record), version: version_in(record) });
+            id.map(|id| RestoredHolder { id, token, state: state_in(record), version: version_in(record) });
         let locks = record.locks.iter().filter_map(|(o, l, x)| Some((LockRange::new(*o, *l)?, *x))).collect();
         let joined = self.files.restore(opened.node.id(), member, caching, locks);
         if record.delete_pending {
@@ -325,11 +327,11 @@ impl Server {
         // No client can reconnect to an open without a user: it is counted for Everyone.
         let slot = self.restore_open_slot(created.user.unwrap_or(Sid::EVERYONE));
         let mut open =
-            Open::absent(record.id, &share, record.access, target, Sequence::new(0), created, slot);
+            Open::disconnected(record.id, &share, record.access, target, Sequence::new(0), created, slot);
         open.durable =
-            Durable { kept: Durability::Persistent, timeout: Duration::from_millis(record.timeout_ms) }
+            Durable { durability: Durability::Persistent, timeout: Duration::from_millis(record.timeout_ms) }
                 .into();
-        open.counted.set_kept(Durability::Persistent);
+        open.counter.set_durability(Durability::Persistent);
         if let Ok(bytes) = record.lock_sequences.as_slice().try_into() {
             open.lock_sequences = LockSequences::from_bytes(bytes).into();
         }
@@ -341,7 +343,7 @@ impl Server {
             self.note_cached(&open, f).await;
         }
         // Its timeout starts again: no client could reconnect while the server was down.
-        self.expire_later(&open, FIRST_ABSENCE, Duration::from_millis(record.timeout_ms));
+        self.expire_later(&open, FIRST_DISCONNECTION, Duration::from_millis(record.timeout_ms));
         Ok(())
     }
 }
@@ -365,9 +367,9 @@ async fn open_again(share: &Share, record: &OpenRecord) -> Result<Opened, NotRes
         Ok(opened) => return Ok(opened),
         Err(why) => why,
     };
-    let look = OpenRequest::for_metadata(VfsPath::root());
+    let request = OpenRequest::for_metadata(VfsPath::root());
     let root = match share.vfs() {
-        Some(vfs) => vfs.open(&env::Ctx::default(), look).wait().await.ok(),
+        Some(vfs) => vfs.open(&env::Ctx::default(), request).wait().await.ok(),
         None => None,
     };
     match root {

@@ -16,7 +16,7 @@ pub(crate) const NOTICES_MAX: usize = 16_384;
 
 /// See the module.
 pub(crate) struct Mailbox<N> {
-    room: usize,
+    capacity: usize,
     state: Mutex<State<N>>,
     waker: AtomicWaker,
     /// An announcement was added since the last `take_pending`: most turns find none, and take no lock.
@@ -38,22 +38,27 @@ impl<N> std::fmt::Debug for Mailbox<N> {
 
 impl<N> Default for Mailbox<N> {
     fn default() -> Mailbox<N> {
-        Mailbox::with_room(NOTICES_MAX)
+        Mailbox::with_capacity(NOTICES_MAX)
     }
 }
 
 impl<N> Mailbox<N> {
-    /// A mailbox for at most `room` notices.
-    pub(crate) fn with_room(room: usize) -> Mailbox<N> {
+    /// A mailbox for at most `capacity` notices.
+    pub(crate) fn with_capacity(capacity: usize) -> Mailbox<N> {
         let state = State { notices: VecDeque::new(), pending: Vec::new(), closed: false };
-        Mailbox { room, state: Mutex::new(state), waker: AtomicWaker::new(), announced: AtomicU32::new(0) }
+        Mailbox {
+            capacity,
+            state: Mutex::new(state),
+            waker: AtomicWaker::new(),
+            announced: AtomicU32::new(0),
+        }
     }
 
     /// Adds a notice and wakes the connection; false when the connection has ended or the mailbox is full.
     pub(crate) fn send(&self, notice: N) -> bool {
         {
             let mut state = self.state.lock();
-            if state.closed || state.notices.len() >= self.room {
+            if state.closed || state.notices.len() >= self.capacity {
                 return false;
             }
             state.notices.push_back(notice);

@@ -6,9 +6,9 @@
 //!
 //! **Races.** An open holds no lock during the backend's call. It takes a [`Snapshot`], calls the backend, and joins
 //! its file with that snapshot; if a change of the same name or file began or ended meanwhile, it retries
-//! (`files::Refusal::Again`). Changes of other names do not interfere. A directory's rename concerns the names below its
-//! former and its new path: while it is renamed no file below it is opened, and it is not renamed while a file below it
-//! is open. An open that lost the race several times blocks the
+//! (`files::Refusal::Retry`). Changes of other names do not interfere. A directory's rename concerns the names below
+//! its former and its new path: while it is renamed no file below it is opened, and it is not renamed while a file
+//! below it is open. An open that lost the race several times blocks the
 //! changes of its share for one attempt ([`Namespace::hold`]).
 //!
 //! Changes wait for those of their own share only: a backend that hangs blocks no other share.
@@ -19,18 +19,18 @@
 //! 2. A change is logged before the backend's call, when the paths of opens are updated, and when it ends.
 
 mod event;
+mod external;
 mod leases;
 mod log;
 mod modified;
-mod outside;
 mod watch;
 
-pub(crate) use event::{Event, Origin, What};
+pub(crate) use event::{Event, EventKind, Origin};
+pub(crate) use external::ExternalChanges;
 pub(crate) use leases::LeasedDirectories;
 pub(crate) use log::Snapshot;
 pub(crate) use modified::StreamChange;
-pub(crate) use outside::Outside;
-pub(crate) use watch::{Report, Scope, Waiting, Watches};
+pub(crate) use watch::{ChangeWait, Report, Scope, Watches};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -46,7 +46,7 @@ use crate::Server;
 use crate::breaks::LeasedFile;
 use crate::files::caching::{HolderId, Operation};
 use crate::files::{FileState, FileTable};
-use crate::open::{FileOpen, Open, Pass};
+use crate::open::{FileOpen, GateGuard, Open};
 use crate::share::Share;
 
 /// The names of all shares.
@@ -58,7 +58,7 @@ pub(crate) struct Namespace {
     /// The length of `moving`.
     moving_count: AtomicUsize,
     /// Counts opens that lost the race against a change.
-    overtaken: AtomicU64,
+    lost_races: AtomicU64,
 }
 
 /// A change of names in progress: concurrent opens of the same names retry.
@@ -73,7 +73,7 @@ pub(crate) struct Change<'n> {
 
 enum TreeLock {
     Shared { _lock: OwnedRwLockReadGuard<()> },
-    Alone { _lock: OwnedRwLockWriteGuard<()> },
+    Exclusive { _lock: OwnedRwLockWriteGuard<()> },
 }
 
 /// While it exists, no name of its share changes: see [`Namespace::hold`].
@@ -100,7 +100,7 @@ impl Namespace {
         let moving = self.moving_count.load(Ordering::Acquire) > 0 && self.moving.lock().iter().any(moves);
         let current = !moving && self.log.is_current(snapshot, share, path, Some(id));
         if !current {
-            self.overtaken.fetch_add(1, Ordering::Relaxed);
+            self.lost_races.fetch_add(1, Ordering::Relaxed);
         }
         current
     }
@@ -112,8 +112,8 @@ impl Namespace {
 
     /// How many opens lost the race against a change since the start.
     #[cfg(test)]
-    pub(crate) fn overtaken(&self) -> u64 {
-        self.overtaken.load(Ordering::Relaxed)
+    pub(crate) fn lost_races(&self) -> u64 {
+        self.lost_races.load(Ordering::Relaxed)
     }
 
     /// Begins to add or remove a name of a share. State the name with [`Change::touch`] before the backend's call.
@@ -133,14 +133,14 @@ impl Namespace {
     ) -> Change<'n> {
         let names = Arc::clone(&share.names);
         let tree = match directory {
-            true => TreeLock::Alone { _lock: names.write_owned().await },
+            true => TreeLock::Exclusive { _lock: names.write_owned().await },
             false => TreeLock::Shared { _lock: names.read_owned().await },
         };
         Change::new(self, share, tree, Some(file.naming().await))
     }
 
     /// Waits until no directory of a share is being renamed: an open does so before a retry.
-    pub(crate) async fn settled(&self, share: &Share) {
+    pub(crate) async fn wait_for_directory_renames(&self, share: &Share) {
         drop(share.names.read().await);
     }
 
@@ -155,13 +155,13 @@ impl Server {
     /// call, and for a rename before its [`Change`] ends, so that the events of one name are in order.
     pub(crate) fn publish(self: &Arc<Self>, share: &Share, event: &Event<'_>) {
         let parent_lease = match event.origin {
-            Origin::Outside => None,
+            Origin::OtherProgram => None,
             Origin::Open { parent_lease } => {
                 // Recorded even without a watch: one may begin before inotify reports this change.
-                if let Some(outside) = share.outside.get() {
-                    match event.what {
-                        What::Renamed { to, .. } => outside.made(&[event.path, to]),
-                        _ => outside.made(&[event.path]),
+                if let Some(external) = share.external_changes.get() {
+                    match event.event_kind {
+                        EventKind::Renamed { to, .. } => external.note_own_changes(&[event.path, to]),
+                        _ => external.note_own_changes(&[event.path]),
                     }
                 }
                 parent_lease
@@ -183,7 +183,7 @@ impl Server {
         share.watches.lost();
         let now = self.env.moment();
         for file in self.files.open_paths(share).values() {
-            self.send_breaks(file, &file.data_changed_outside(now).notices);
+            self.send_breaks(file, &file.data_changed_externally(now).notices);
         }
         for directory in share.leases.all() {
             self.break_directory(&directory, None);
@@ -204,7 +204,7 @@ impl Server {
         if f.node.kind() == Kind::File {
             let watch = async {
                 let (share, path) = f.file.place_of(open.persistent)?;
-                Outside::watch_folder(self, &share, &path.parent()?).await
+                ExternalChanges::watch_folder(self, &share, &path.parent()?).await
             };
             return f.file.watch_folder(watch).await;
         }
@@ -213,10 +213,10 @@ impl Server {
         }
         let directory = LeasedFile { file: Arc::clone(&f.file), stream: Arc::clone(&f.stream) };
         while let Some((share, path)) = f.file.place_of(open.persistent) {
-            let outside = Outside::watch(self, &share, &path, false).await;
-            // A CLOSE waits for this pass and then removes the open from the table; after it the open is not added.
-            let Some(_pass) = Pass::new(open) else { return };
-            share.leases.add(open.persistent, path.clone(), directory.clone(), outside);
+            let external_watch = ExternalChanges::watch(self, &share, &path, false).await;
+            // A CLOSE waits for this guard and then removes the open from the table; after it the open is not added.
+            let Some(_gate_guard) = GateGuard::new(open) else { return };
+            share.leases.add(open.persistent, path.clone(), directory.clone(), external_watch);
             // It may have been renamed meanwhile.
             if f.file.path_of(open.persistent) == path {
                 return;
@@ -264,7 +264,7 @@ impl<'n> Change<'n> {
         directory: &VfsPath,
         to: &VfsPath,
     ) -> Result<(), Vec<Arc<FileState>>> {
-        assert!(matches!(self.tree_lock, TreeLock::Alone { .. }), "a directory is renamed alone");
+        assert!(matches!(self.tree_lock, TreeLock::Exclusive { .. }), "a directory is renamed alone");
         // In this order: an open that joins its file either sees the directory here or is seen by the search.
         self.namespace.moving.lock().push((Arc::clone(&self.share), directory.clone()));
         self.namespace.moving_count.fetch_add(1, Ordering::AcqRel);

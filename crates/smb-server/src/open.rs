@@ -2,14 +2,14 @@
 
 mod gate;
 mod lock_sequence;
+mod ownership;
 mod sequence;
-mod tenure;
 mod write_time;
 
-pub(crate) use gate::Pass;
+pub(crate) use gate::GateGuard;
 pub(crate) use lock_sequence::LockSequences;
+pub(crate) use ownership::FIRST_DISCONNECTION;
 pub(crate) use sequence::{Sequence, Sequenced};
-pub(crate) use tenure::FIRST_ABSENCE;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,13 +24,13 @@ use vfs::{BasicChange, DirEntry, Node, Stat, VfsResult};
 use crate::commands::query_directory::pattern::Pattern;
 use crate::durable::Durable;
 use crate::files::caching::HolderId;
-use crate::files::{FileState, Joined, StreamState};
+use crate::files::{FileState, JoinedMember, StreamState};
 use crate::namespace::Origin;
 use crate::opens::Identified;
 use crate::pipes::Pipe;
 use crate::server::OpenSlot;
 use crate::session::Session;
-use crate::share::{OpenCounted, Share, Tree};
+use crate::share::{OpenCounter, Share, Tree};
 
 /// An open of a file, directory or pipe (MS-SMB2 3.3.1.10).
 ///
@@ -39,7 +39,7 @@ use crate::share::{OpenCounted, Share, Tree};
 pub(crate) struct Open {
     /// The persistent half of its FileId: unique across restarts, and the open's key in all tables.
     pub(crate) persistent: u64,
-    pub(crate) tenure: tenure::Tenure<Owner>,
+    pub(crate) ownership: ownership::Ownership<Owner>,
     /// Access that was granted (an ACCESS_MASK without generic bits).
     pub(crate) access: u32,
     pub(crate) target: OpenTarget,
@@ -50,12 +50,12 @@ pub(crate) struct Open {
     /// Whether a replayed CREATE is answered with this open (MS-SMB2 3.3.5.9).
     pub(crate) replayable: AtomicBool,
     /// Its record has been removed from the journal. The lock is held while a record is put there.
-    pub(crate) forgotten: Mutex<bool>,
+    pub(crate) record_removed: Mutex<bool>,
     /// Held from recording a LOCK request's number until it is stored, or undone.
     pub(crate) locking: tokio::sync::Mutex<()>,
     /// Numbers of completed LOCK requests, to detect resent ones (MS-SMB2 3.3.5.14).
     pub(crate) lock_sequences: Mutex<LockSequences>,
-    pub(crate) counted: OpenCounted,
+    pub(crate) counter: OpenCounter,
     pub(crate) _slot: Arc<OpenSlot>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct FileOpen {
     /// Whether data was written through this open, and the last write time that it shows.
     pub(crate) write_time: write_time::WriteTime,
     /// Times that operations through this open do not update: they were set, or frozen with -1 (MS-FSCC 2.4.7).
-    pub(crate) kept_times: Mutex<BasicChange>,
+    pub(crate) fixed_times: Mutex<BasicChange>,
     gate: gate::Gate,
 }
 
@@ -146,10 +146,10 @@ impl FileOpen {
     pub(crate) fn new(
         node: Arc<dyn Node>,
         share: Arc<Share>,
-        joined: Joined,
+        joined: JoinedMember,
         options: CreateOptions,
     ) -> FileOpen {
-        let Joined { file, stream, caching, parent_lease, posix } = joined;
+        let JoinedMember { file, stream, caching, parent_lease, posix } = joined;
         FileOpen {
             node,
             file,
@@ -164,7 +164,7 @@ impl FileOpen {
             mode: AtomicU32::new(options.bits() & MODE_OPTIONS),
             enumeration: tokio::sync::Mutex::default(),
             write_time: write_time::WriteTime::default(),
-            kept_times: Mutex::default(),
+            fixed_times: Mutex::default(),
             gate: gate::Gate::default(),
         }
     }
@@ -179,7 +179,7 @@ impl FileOpen {
     ///
     /// # Errors
     /// The errors of [`Node::flush`].
-    pub(crate) async fn write_out(&self, ctx: &env::Ctx) -> VfsResult<()> {
+    pub(crate) async fn flush_if_write_through(&self, ctx: &env::Ctx) -> VfsResult<()> {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }
 
@@ -203,15 +203,15 @@ impl FileOpen {
         self.write_time.write(|| env.moment(), written);
     }
 
-    /// The file's metadata as shown through this open: with its kept times, and with the last write time before writes
+    /// The file's metadata as shown through this open: with its fixed times, and with the last write time before writes
     /// that are not visible yet.
     pub(crate) async fn stat(&self, ctx: &env::Ctx, env: &Env) -> VfsResult<Stat> {
         let mut stat = self.node.stat(ctx).wait().await?;
-        let kept = *self.kept_times.lock();
-        let written = kept.written.or_else(|| self.write_time.shown(env.moment()));
-        stat.accessed = kept.accessed.unwrap_or(stat.accessed);
+        let fixed = *self.fixed_times.lock();
+        let written = fixed.written.or_else(|| self.write_time.shown(env.moment()));
+        stat.accessed = fixed.accessed.unwrap_or(stat.accessed);
         stat.written = written.unwrap_or(stat.written);
-        stat.changed = kept.changed.unwrap_or(stat.changed);
+        stat.changed = fixed.changed.unwrap_or(stat.changed);
         Ok(stat)
     }
 }
@@ -245,23 +245,23 @@ impl Open {
     ) -> Open {
         Open {
             persistent: id.persistent,
-            counted: OpenCounted::new(&owner.tree.share),
+            counter: OpenCounter::new(&owner.tree.share),
             _slot: slot,
-            tenure: tenure::Tenure::new(owner.clone(), owner.tree.id, id.volatile),
+            ownership: ownership::Ownership::new(owner.clone(), owner.tree.id, id.volatile),
             access,
             target,
             sequence,
             created,
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
-            forgotten: Mutex::new(false),
+            record_removed: Mutex::new(false),
             locking: tokio::sync::Mutex::default(),
             lock_sequences: Mutex::default(),
         }
     }
 
     /// A disconnected open from before the server's restart.
-    pub(crate) fn absent(
+    pub(crate) fn disconnected(
         persistent: u64,
         share: &Share,
         access: u32,
@@ -272,16 +272,16 @@ impl Open {
     ) -> Open {
         Open {
             persistent,
-            counted: OpenCounted::new(share),
+            counter: OpenCounter::new(share),
             _slot: slot,
-            tenure: tenure::Tenure::away(),
+            ownership: ownership::Ownership::disconnected(),
             access,
             target,
             sequence,
             created,
             durable: Mutex::default(),
             replayable: AtomicBool::new(false),
-            forgotten: Mutex::new(false),
+            record_removed: Mutex::new(false),
             locking: tokio::sync::Mutex::default(),
             lock_sequences: Mutex::default(),
         }
@@ -289,12 +289,12 @@ impl Open {
 
     /// Its current FileId; the volatile half of an open without an owner is 0.
     pub(crate) fn id(&self) -> FileId {
-        FileId { persistent: self.persistent, volatile: self.tenure.volatile() }
+        FileId { persistent: self.persistent, volatile: self.ownership.volatile() }
     }
 
     /// Whether requests of this tree connect may use it.
     pub(crate) fn is_of_tree(&self, tree: u32) -> bool {
-        self.tenure.tree() == tree
+        self.ownership.tree() == tree
     }
 
     /// Records that a request of this tree connect uses it: from then on its CREATE is not replayable (MS-SMB2 3.3.5).
@@ -316,12 +316,12 @@ impl Open {
 
     /// Whether a session owns it under this volatile id.
     pub(crate) fn is_named_by(&self, session: &Arc<Session>, volatile: u64) -> bool {
-        self.tenure.is_named(volatile, |o| Arc::ptr_eq(&o.session, session))
+        self.ownership.is_named(volatile, |o| Arc::ptr_eq(&o.session, session))
     }
 
     /// The session and tree connect that own it; `None` while it is disconnected.
     pub(crate) fn owner(&self) -> Option<Owner> {
-        self.tenure.owner()
+        self.ownership.owner()
     }
 
     /// The file it is an open of; `None` for a pipe.

@@ -106,12 +106,12 @@ impl<O: Identified> OpenTable<O> {
     }
 
     /// The opens created by CREATEs with this CreateGuid.
-    pub(crate) fn made_by(&self, create_guid: Guid) -> Vec<Arc<O>> {
+    pub(crate) fn find_by_create_guid(&self, create_guid: Guid) -> Vec<Arc<O>> {
         self.by_create.find(create_guid).into_iter().filter_map(|id| self.find(id)).collect()
     }
 
     /// The opens of this AppInstanceId.
-    pub(crate) fn of_instance(&self, id: Guid) -> Vec<Arc<O>> {
+    pub(crate) fn find_by_app_instance(&self, id: Guid) -> Vec<Arc<O>> {
         self.by_instance.find(id).into_iter().filter_map(|id| self.find(id)).collect()
     }
 

@@ -30,18 +30,18 @@ enum State {
     Done(u64),
 }
 
-/// The result of [`CreateTable::name_create`].
-pub(crate) enum Named {
+/// The result of [`Server::reserve_create`].
+pub(crate) enum CreateLookup {
     /// The CreateGuid was unknown: it is reserved now.
-    New(Reserved),
+    New(ReservedCreate),
     /// The same CREATE is still running.
     Running,
     /// It created this open, which no request has used since.
-    Made(Arc<Open>),
+    Completed(Arc<Open>),
 }
 
-/// A CreateGuid reserved for the running CREATE; released when this is dropped before [`Reserved::made`].
-pub(crate) struct Reserved {
+/// A CreateGuid reserved for the running CREATE; released when this is dropped before [`ReservedCreate::complete`].
+pub(crate) struct ReservedCreate {
     server: Arc<Server>,
     id: CreateId,
     done: bool,
@@ -49,16 +49,16 @@ pub(crate) struct Reserved {
 
 impl Server {
     /// Looks a CREATE up by its client and CreateGuid, and reserves the CreateGuid if it is unknown.
-    pub(crate) fn name_create(self: &Arc<Self>, client: Guid, create: Guid) -> Named {
+    pub(crate) fn reserve_create(self: &Arc<Self>, client: Guid, create: Guid) -> CreateLookup {
         let id = (client, create);
         let mut creates = self.creates.0.lock();
         match creates.entry(id) {
             Entry::Occupied(mut o) => match *o.get() {
-                State::Running => return Named::Running,
+                State::Running => return CreateLookup::Running,
                 State::Done(open) => {
                     let open = self.opens.find(open).filter(|o| o.replayable.load(Ordering::Relaxed));
                     if let Some(open) = open {
-                        return Named::Made(open);
+                        return CreateLookup::Completed(open);
                     }
                     o.insert(State::Running);
                 }
@@ -67,19 +67,19 @@ impl Server {
                 v.insert(State::Running);
             }
         }
-        Named::New(Reserved { server: Arc::clone(self), id, done: false })
+        CreateLookup::New(ReservedCreate { server: Arc::clone(self), id, done: false })
     }
 }
 
-impl Reserved {
+impl ReservedCreate {
     /// The CREATE has created an open.
-    pub(crate) fn made(mut self, open: u64) {
+    pub(crate) fn complete(mut self, open: u64) {
         self.server.creates.0.lock().insert(self.id, State::Done(open));
         self.done = true;
     }
 }
 
-impl Drop for Reserved {
+impl Drop for ReservedCreate {
     fn drop(&mut self) {
         if !self.done {
             self.server.creates.0.lock().remove(&self.id);

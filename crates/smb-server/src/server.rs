@@ -62,12 +62,12 @@ pub struct Server {
     connections: AtomicUsize,
     unauthenticated: Mutex<unauthenticated::Connections>,
     /// When a warning about the limit of connections was last logged.
-    full: Mutex<unauthenticated::Warned>,
+    full: Mutex<unauthenticated::WarningLimiter>,
     accepted: AtomicU64,
     /// Requests that name no tree connect, so that no share counts them.
     unshared: AtomicU64,
     draining: AtomicBool,
-    cutting: AtomicBool,
+    force_closing: AtomicBool,
     drained: Notify,
     pub(crate) registry: Registry,
     uncounted: AtomicBool,
@@ -133,7 +133,7 @@ impl Server {
             accepted: AtomicU64::new(0),
             unshared: AtomicU64::new(0),
             draining: AtomicBool::new(false),
-            cutting: AtomicBool::new(false),
+            force_closing: AtomicBool::new(false),
             drained: Notify::new(),
             registry,
             uncounted: AtomicBool::new(false),

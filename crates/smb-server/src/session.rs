@@ -21,7 +21,7 @@ use smb_auth::crypt::{Opener, Sealer};
 use smb_auth::sign::SigningKey;
 use smb_wire::Guid;
 
-use crate::connection::Shown;
+use crate::connection::SharedCredits;
 use crate::identity::User;
 use crate::inbox::{Inbox, Notice};
 use crate::share::Tree;
@@ -76,7 +76,7 @@ pub(crate) struct ChannelFacts {
     pub(crate) connection: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: crate::TransportKind,
-    pub(crate) credits: Arc<Shown>,
+    pub(crate) credits: Arc<SharedCredits>,
     pub(crate) inbox: Arc<Inbox>,
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use vfs::{SnapshotTime, Vfs, VfsResult};
 
 use crate::durable::Durability;
-use crate::namespace::{LeasedDirectories, Outside, Watches};
+use crate::namespace::{ExternalChanges, LeasedDirectories, Watches};
 use crate::{ShareConfig, ShareProtection};
 
 /// A share of the server. Immutable except for its protection and its removal; to change anything else, it is removed
@@ -45,7 +45,7 @@ pub(crate) struct Share {
     pub(crate) watches: Watches,
     pub(crate) leases: LeasedDirectories,
     /// Changes in it by other programs; set at the first watch.
-    pub(crate) outside: OnceLock<Outside>,
+    pub(crate) external_changes: OnceLock<ExternalChanges>,
     /// Outlives the share: its counts continue when a share of the same name is added again.
     pub(crate) counted: Arc<Instance>,
 }
@@ -96,7 +96,7 @@ impl Share {
             names: Arc::default(),
             watches: Watches::default(),
             leases: LeasedDirectories::default(),
-            outside: OnceLock::new(),
+            external_changes: OnceLock::new(),
             counted,
         }
     }
@@ -199,40 +199,40 @@ impl Drop for Tree {
 }
 
 /// Counts an open on its share until this is dropped.
-pub(crate) struct OpenCounted {
+pub(crate) struct OpenCounter {
     on: Arc<Instance>,
     /// The kind that it is counted as.
-    kept: Mutex<Durability>,
+    durability: Mutex<Durability>,
 }
 
-impl OpenCounted {
-    pub(crate) fn new(share: &Share) -> OpenCounted {
+impl OpenCounter {
+    pub(crate) fn new(share: &Share) -> OpenCounter {
         share.counted.add(FILES_OPENED, 1);
         share.counted.add(FILES_OPEN, 1);
-        OpenCounted { on: Arc::clone(&share.counted), kept: Mutex::default() }
+        OpenCounter { on: Arc::clone(&share.counted), durability: Mutex::default() }
     }
 
     /// The open is of this kind from now on.
-    pub(crate) fn set_kept(&self, kept: Durability) {
-        let mut now = self.kept.lock();
+    pub(crate) fn set_durability(&self, durability: Durability) {
+        let mut now = self.durability.lock();
         cells(*now, HANDLES_OPEN).for_each(|cell| self.on.sub(cell, 1));
-        cells(kept, HANDLES_OPEN).for_each(|cell| self.on.add(cell, 1));
-        *now = kept;
+        cells(durability, HANDLES_OPEN).for_each(|cell| self.on.add(cell, 1));
+        *now = durability;
     }
 }
 
-impl Drop for OpenCounted {
+impl Drop for OpenCounter {
     fn drop(&mut self) {
-        cells(*self.kept.get_mut(), HANDLES_OPEN).for_each(|cell| self.on.sub(cell, 1));
+        cells(*self.durability.get_mut(), HANDLES_OPEN).for_each(|cell| self.on.sub(cell, 1));
         self.on.sub(FILES_OPEN, 1);
     }
 }
 
 impl Share {
     /// Counts a client's attempt to reconnect to an open of this kind.
-    pub(crate) fn count_reopen(&self, kept: Durability, succeeded: bool) {
+    pub(crate) fn count_reopen(&self, durability: Durability, succeeded: bool) {
         let of = if succeeded { HANDLES_REOPENED } else { HANDLES_REOPEN_FAILED };
-        cells(kept, of).for_each(|cell| self.counted.add(cell, 1));
+        cells(durability, of).for_each(|cell| self.counted.add(cell, 1));
     }
 }
 
@@ -246,8 +246,11 @@ const HANDLES_REOPEN_FAILED: HandleCells =
 
 /// The cells that count an open of this kind. A persistent open is durable too (MS-SMB2 3.3.5.9.10), a resilient one
 /// is not (3.3.5.15.9).
-fn cells(kept: Durability, [durable, resilient, persistent]: HandleCells) -> impl Iterator<Item = Cell> {
-    let (first, second) = match kept {
+fn cells(
+    durability: Durability,
+    [durable, resilient, persistent]: HandleCells,
+) -> impl Iterator<Item = Cell> {
+    let (first, second) = match durability {
         Durability::No => (None, None),
         Durability::Durable => (Some(durable), None),
         Durability::Resilient => (Some(resilient), None),

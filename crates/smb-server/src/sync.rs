@@ -1,5 +1,5 @@
 //! The synchronization primitives of the concurrent structures that tests/interleavings model-checks:
-//! [`mailbox`](crate::mailbox), [`opens`](crate::opens), `open/tenure.rs`. In those tests this module has loom's
+//! [`mailbox`](crate::mailbox), [`opens`](crate::opens), `open/ownership.rs`. In those tests this module has loom's
 //! primitives.
 
 pub(crate) use std::sync::Arc;

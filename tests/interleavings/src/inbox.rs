@@ -69,7 +69,7 @@ fn announcements_are_heard() {
 #[test]
 fn a_full_one_refuses() {
     explore(|| {
-        let mailbox = Arc::new(Mailbox::with_room(1));
+        let mailbox = Arc::new(Mailbox::with_capacity(1));
         let senders: Vec<_> = (0..2)
             .map(|n| {
                 let mailbox = Arc::clone(&mailbox);

@@ -12,9 +12,9 @@ mod current;
 mod mailbox;
 #[path = "../../../crates/smb-server/src/opens.rs"]
 mod opens;
+#[path = "../../../crates/smb-server/src/open/ownership.rs"]
+mod ownership;
 mod sync;
-#[path = "../../../crates/smb-server/src/open/tenure.rs"]
-mod tenure;
 
 mod inbox;
 mod open_table;

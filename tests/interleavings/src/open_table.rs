@@ -1,22 +1,22 @@
-//! The table of opens and the tenure of an open: an open is closed once, and its earlier FileIds are refused.
+//! The table of opens and the ownership of an open: an open is closed once, and its earlier FileIds are refused.
 
 use loom::thread;
 use smb_wire::{FileId, Guid};
 
 use crate::explore;
 use crate::opens::{Identified, OpenTable};
+use crate::ownership::{FIRST_DISCONNECTION, Ownership};
 use crate::sync::Arc;
-use crate::tenure::{FIRST_ABSENCE, Tenure};
 
 /// A minimal model of the server's open. An owner is a session number.
 struct Open {
     persistent: u64,
-    tenure: Tenure<u32>,
+    ownership: Ownership<u32>,
 }
 
 impl Identified for Open {
     fn id(&self) -> FileId {
-        FileId { persistent: self.persistent, volatile: self.tenure.volatile() }
+        FileId { persistent: self.persistent, volatile: self.ownership.volatile() }
     }
 
     fn create_guid(&self) -> Option<Guid> {
@@ -36,7 +36,7 @@ const CREATE: Guid = Guid([7; 16]);
 /// A table with an open of session 1 with volatile ID 1.
 fn table() -> Table {
     let table = OpenTable::new(0);
-    table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::new(1, 1, 1) }));
+    table.insert(Arc::new(Open { persistent: PERSISTENT, ownership: Ownership::new(1, 1, 1) }));
     Arc::new(table)
 }
 
@@ -45,9 +45,9 @@ fn open(table: &Table) -> Option<Arc<Open>> {
 }
 
 /// Models `Server::release_if`: returns whether the caller must close the open.
-fn close(table: &Table, absence: Option<u64>) -> bool {
+fn close(table: &Table, disconnection: Option<u64>) -> bool {
     let Some(open) = open(table) else { return false };
-    if open.tenure.begin_close(absence).is_none() {
+    if open.ownership.begin_close(disconnection).is_none() {
         return false;
     }
     table.remove(PERSISTENT);
@@ -55,13 +55,13 @@ fn close(table: &Table, absence: Option<u64>) -> bool {
 }
 
 /// Models `Server::expire` with the end stored: returns whether the caller closes the open.
-fn expire(table: &Table, absence: u64) -> bool {
+fn expire(table: &Table, disconnection: u64) -> bool {
     let Some(open) = open(table) else { return false };
-    if !open.tenure.begin_end(absence) {
+    if !open.ownership.begin_expiry(disconnection) {
         return false;
     }
-    assert!(open.tenure.begin_close(None).is_none(), "it is ended by one");
-    open.tenure.end();
+    assert!(open.ownership.begin_close(None).is_none(), "it is ended by one");
+    open.ownership.finish_expiry();
     table.remove(PERSISTENT);
     true
 }
@@ -69,7 +69,7 @@ fn expire(table: &Table, absence: u64) -> bool {
 /// Models the lookup of an open by a request of session `session`: by FileId, and only its own opens.
 fn is_used(table: &Table, session: u32, volatile: u64) -> bool {
     let found = table.get(FileId { persistent: PERSISTENT, volatile });
-    found.is_some_and(|open| open.tenure.is_named(volatile, |owner| *owner == session))
+    found.is_some_and(|open| open.ownership.is_named(volatile, |owner| *owner == session))
 }
 
 fn spawn<T: 'static>(table: &Table, work: impl FnOnce(&Table) -> T + 'static) -> thread::JoinHandle<T> {
@@ -95,8 +95,8 @@ fn a_close_meets_a_disconnect() {
     explore(|| {
         let table = table();
         let closing = spawn(&table, |table| close(table, None));
-        let absence = open(&table).and_then(|open| open.tenure.disconnect());
-        let expired = absence.is_some_and(|absence| expire(&table, absence));
+        let disconnection = open(&table).and_then(|open| open.ownership.disconnect());
+        let expired = disconnection.is_some_and(|disconnection| expire(&table, disconnection));
         assert!(closing.join().expect("no panic") != expired, "one of them closes it");
         assert!(open(&table).is_none() && !is_used(&table, 1, 1));
     });
@@ -108,16 +108,17 @@ fn a_close_meets_a_disconnect() {
 fn a_take_over_meets_its_end() {
     explore(|| {
         let table = table();
-        let absence = open(&table).and_then(|open| open.tenure.disconnect()).expect("it had an owner");
-        let expires = spawn(&table, move |table| expire(table, absence));
-        let second = spawn(&table, |table| open(table).is_some_and(|open| open.tenure.reconnect(2, 2, 2)));
-        let third = open(&table).is_some_and(|open| open.tenure.reconnect(3, 3, 3));
+        let disconnection =
+            open(&table).and_then(|open| open.ownership.disconnect()).expect("it had an owner");
+        let expires = spawn(&table, move |table| expire(table, disconnection));
+        let second = spawn(&table, |table| open(table).is_some_and(|open| open.ownership.reconnect(2, 2, 2)));
+        let third = open(&table).is_some_and(|open| open.ownership.reconnect(3, 3, 3));
         let (expired, second) = (expires.join().expect("no panic"), second.join().expect("no panic"));
         assert_eq!([expired, second, third].iter().filter(|has| **has).count(), 1);
         assert_eq!(is_used(&table, 2, 2), second);
         assert_eq!(is_used(&table, 3, 3), third);
         assert_eq!(open(&table).is_none(), expired);
-        assert_eq!(table.made_by(CREATE).is_empty(), expired);
+        assert_eq!(table.find_by_create_guid(CREATE).is_empty(), expired);
         assert!(!is_used(&table, 1, 1), "the first client's FileId is over");
     });
 }
@@ -129,9 +130,9 @@ fn never_used_by_the_old_client_after_a_take_over() {
         let table = table();
         let moving = spawn(&table, |table| {
             let open = open(table).expect("it is not closed");
-            open.tenure.disconnect().expect("it had an owner");
+            open.ownership.disconnect().expect("it had an owner");
             assert!(!is_used(table, 1, 1), "its client is away");
-            assert!(open.tenure.reconnect(2, 2, 2));
+            assert!(open.ownership.reconnect(2, 2, 2));
             assert!(!is_used(table, 1, 1) && is_used(table, 2, 2));
         });
         let late = spawn(&table, |table| {
@@ -144,30 +145,30 @@ fn never_used_by_the_old_client_after_a_take_over() {
         assert!(!(new && old), "used by the old client after the take-over");
         moving.join().expect("no panic");
         let open = open(&table).expect("it is not closed");
-        assert_eq!((open.tenure.owner(), open.tenure.tree()), (Some(2), 2));
-        assert_eq!(open.tenure.absence(), None);
+        assert_eq!((open.ownership.owner(), open.ownership.tree()), (Some(2), 2));
+        assert_eq!(open.ownership.disconnection(), None);
     });
 }
 
-/// The expiry of an absence from before a restart cannot be stored while the client reconnects: the open
+/// The expiry of a disconnection from before a restart cannot be stored while the client reconnects: the open
 /// stays disconnected, or the client owns it.
 #[test]
 fn an_end_that_is_not_stored_meets_its_client() {
     explore(|| {
         let table = OpenTable::new(0);
-        table.insert(Arc::new(Open { persistent: PERSISTENT, tenure: Tenure::away() }));
+        table.insert(Arc::new(Open { persistent: PERSISTENT, ownership: Ownership::disconnected() }));
         let table = Arc::new(table);
         let ending = spawn(&table, |table| {
             let open = open(table).expect("it is not closed");
-            open.tenure.begin_end(FIRST_ABSENCE).then(|| open.tenure.disconnected_id())
+            open.ownership.begin_expiry(FIRST_DISCONNECTION).then(|| open.ownership.cancel_expiry())
         });
-        let back = open(&table).is_some_and(|open| open.tenure.reconnect(2, 2, 2));
+        let back = open(&table).is_some_and(|open| open.ownership.reconnect(2, 2, 2));
         let again = ending.join().expect("no panic");
         let open = open(&table).expect("it is not closed");
         assert!(back || again.is_some(), "the one that was later found the other's work done");
-        assert_eq!((open.tenure.is_away(), is_used(&table, 2, 2)), (!back, back));
-        assert!(!expire(&table, FIRST_ABSENCE), "that absence is over");
-        assert_eq!(open.tenure.absence(), again.filter(|_| !back));
+        assert_eq!((open.ownership.is_disconnected(), is_used(&table, 2, 2)), (!back, back));
+        assert!(!expire(&table, FIRST_DISCONNECTION), "that disconnection is over");
+        assert_eq!(open.ownership.disconnection(), again.filter(|_| !back));
     });
 }
 
@@ -180,6 +181,6 @@ fn numbers_are_given_once() {
         let (other_number, other_id) = other.join().expect("no panic");
         assert!(number != other_number && id != other_id);
         assert!(id != PERSISTENT && other_id != PERSISTENT, "that is in use");
-        assert_eq!((table.all().len(), table.of_instance(CREATE).len()), (1, 0));
+        assert_eq!((table.all().len(), table.find_by_app_instance(CREATE).len()), (1, 0));
     });
 }

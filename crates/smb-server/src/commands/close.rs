@@ -10,8 +10,8 @@ use vfs::{Attributes, Kind, StreamName, Timestamp, VfsPath, VfsResult};
 use super::metadata::basic;
 use crate::Server;
 use crate::files::Removal;
-use crate::journal::Forgotten;
-use crate::namespace::{Event, Origin, StreamChange, What};
+use crate::journal::RecordRemoval;
+use crate::namespace::{Event, EventKind, Origin, StreamChange};
 use crate::open::{FileOpen, Open};
 use crate::request::{Reply, Request};
 use crate::share::Share;
@@ -31,7 +31,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.flags.contains(CloseFlags::POSTQUERY_ATTRIB)
         && let Some(f) = open.get().file()
     {
-        f.settle(&r.ctx(), &r.server.env).await;
+        f.apply_pending_metadata(&r.ctx(), &r.server.env).await;
         if let Ok(stat) = f.stat(&r.ctx(), &r.server.env).await {
             let b = basic(&stat);
             body = CloseResponse {
@@ -57,18 +57,22 @@ pub(crate) struct UnattachedOpen {
     server: Arc<Server>,
     open: Arc<Open>,
     /// Completes when its record is removed from the journal.
-    forgotten: Option<Forgotten>,
+    record_removal: Option<RecordRemoval>,
     done: bool,
 }
 
 impl UnattachedOpen {
     pub(crate) fn new(server: &Arc<Server>, open: Arc<Open>) -> UnattachedOpen {
-        UnattachedOpen { server: Arc::clone(server), open, forgotten: None, done: false }
+        UnattachedOpen { server: Arc::clone(server), open, record_removal: None, done: false }
     }
 
     /// An open whose record is being removed from the journal.
-    pub(crate) fn forgotten(server: &Arc<Server>, open: Arc<Open>, forgotten: Forgotten) -> UnattachedOpen {
-        UnattachedOpen { server: Arc::clone(server), open, forgotten: Some(forgotten), done: false }
+    pub(crate) fn with_record_removal(
+        server: &Arc<Server>,
+        open: Arc<Open>,
+        record_removal: RecordRemoval,
+    ) -> UnattachedOpen {
+        UnattachedOpen { server: Arc::clone(server), open, record_removal: Some(record_removal), done: false }
     }
 
     pub(crate) fn get(&self) -> &Arc<Open> {
@@ -78,12 +82,12 @@ impl UnattachedOpen {
     /// Closes the open on the server's initiative; a failure is only logged. Its record is removed from the journal
     /// first: after a restart its client must not find it again, for other opens may have used the file since.
     pub(crate) async fn close(mut self) {
-        if let Some(forgotten) = &mut self.forgotten
-            && let Err(e) = forgotten.await
+        if let Some(record_removal) = &mut self.record_removal
+            && let Err(e) = record_removal.await
         {
             tracing::error!("a file was closed, but its client may still find the open after a restart: {e}");
         }
-        self.forgotten = None;
+        self.record_removal = None;
         let _ = self.finish().await;
     }
 
@@ -96,7 +100,7 @@ impl UnattachedOpen {
     }
 
     /// The open was added to a session: it is not closed on drop.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn mark_attached(mut self) {
         self.done = true;
     }
 }
@@ -105,10 +109,10 @@ impl Drop for UnattachedOpen {
     fn drop(&mut self) {
         if !self.done {
             let (server, open) = (Arc::clone(&self.server), Arc::clone(&self.open));
-            let forgotten = self.forgotten.take();
+            let record_removal = self.record_removal.take();
             self.server.env.spawn(async move {
-                if let Some(forgotten) = forgotten {
-                    let _ = forgotten.await; // as in `close`
+                if let Some(record_removal) = record_removal {
+                    let _ = record_removal.await; // as in `close`
                 }
                 let _ = close_open(&server, &open).await; // logged there
             });
@@ -134,7 +138,7 @@ pub(crate) async fn close_open(server: &Arc<Server>, open: &Arc<Open>) -> VfsRes
 async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> VfsResult<()> {
     let ctx = env::Ctx::default();
     f.shut().await;
-    f.settle(&ctx, &server.env).await;
+    f.apply_pending_metadata(&ctx, &server.env).await;
     let stored = f.node.close(&ctx).wait().await;
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
@@ -151,11 +155,11 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
         share.leases.remove(open.persistent);
     }
     let place = f.stream.is_named().then(|| f.file.place_of(open.persistent)).flatten();
-    let left = server.files.leave(&f.file, &f.stream, open.persistent);
-    if let Some(lease) = left.lease_gone {
+    let actions = server.files.leave_file(&f.file, &f.stream, open.persistent);
+    if let Some(lease) = actions.ended_lease {
         server.leases.forget(lease);
     }
-    if !left.remove && left.remove_stream.is_none() {
+    if !actions.remove && actions.remove_stream.is_none() {
         // This open may have been the one that marks the directory for deletion.
         if let Some((share, path)) = directory
             && f.file.deleted_names() > 0
@@ -168,7 +172,7 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let (done, wait) = oneshot::channel::<()>();
     let (server, open) = (Arc::clone(server), Arc::clone(open));
     server.env.clone().spawn(async move {
-        if let Some(name) = left.remove_stream {
+        if let Some(name) = actions.remove_stream {
             remove_stream(&server, &open, &name, place).await;
         }
         remove_names(&server, &open).await;
@@ -215,8 +219,8 @@ async fn remove_names(server: &Arc<Server>, open: &Open) {
                 // that closed last.
                 let parent_lease = f.parent_lease.filter(|key| removal.parent_lease == Some(*key));
                 let origin = Origin::Open { parent_lease };
-                let what = What::Removed(f.node.kind());
-                server.publish(&removal.share, &Event { path: &removal.path, what, origin });
+                let event_kind = EventKind::Removed(f.node.kind());
+                server.publish(&removal.share, &Event { path: &removal.path, event_kind, origin });
             }
         }
         drop(change);
@@ -239,12 +243,12 @@ async fn remove_name(removal: &Removal) -> bool {
 impl FileOpen {
     /// Applies the pending metadata changes of writes through this open (MS-FSA 2.1.5.3): sets FILE_ATTRIBUTE_ARCHIVE,
     /// and restores times that were set or frozen through this open.
-    pub(crate) async fn settle(&self, ctx: &env::Ctx, env: &env::Env) {
+    pub(crate) async fn apply_pending_metadata(&self, ctx: &env::Ctx, env: &env::Env) {
         let due = self.write_time.close();
         if !due.written {
             return;
         }
-        let mut change = *self.kept_times.lock();
+        let mut change = *self.fixed_times.lock();
         if due.time && change.written.is_none() {
             let now = env.unix_time();
             change.written =

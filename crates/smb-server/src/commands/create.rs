@@ -3,17 +3,17 @@
 //! The order: checks that need no file ([`rules`]); the backend opens the file, or creates it after it has called the
 //! access check ([`open`], [`new_file`]); attributes and security descriptor decide about rights to an existing file
 //! ([`rights`]); the open joins its file, which checks share modes, and starts again if names have changed meanwhile
-//! ([`join`]). Only then is an existing file changed ([`change`]): the backend never truncates by itself.
+//! ([`retry`]). Only then is an existing file changed ([`change`]): the backend never truncates by itself.
 
 mod change;
 mod contexts;
-mod join;
-pub(crate) mod keep;
+pub(crate) mod durable_handle;
 mod new_file;
 mod open;
 mod reconnect;
 mod reparse;
 mod resume;
+mod retry;
 mod rights;
 mod rules;
 mod snapshot;
@@ -28,19 +28,19 @@ use smb_wire::msg::{CompletionFilter, CreateAction, CreateDisposition, CreateOpt
 use smb_wire::{AccessMask, Decode, NtStatus};
 use vfs::{Opened, StreamName, StreamPart, Vfs, VfsPath};
 
-use self::contexts::Wanted;
+use self::contexts::RequestedContexts;
 pub(crate) use self::contexts::read_attributes;
 use super::close::UnattachedOpen;
 use super::metadata::posix_created;
 use crate::access;
 use crate::files::caching::CachingRequest;
-use crate::namespace::{Event, Hold, StreamChange, What};
+use crate::namespace::{Event, EventKind, Hold, StreamChange};
 use crate::open::Open;
-use crate::replay::Reserved;
+use crate::replay::ReservedCreate;
 use crate::request::{Cancel, Reply, Request};
 use crate::share::Share;
 use crate::status;
-use keep::Replayed;
+use durable_handle::ReplayCheck;
 
 /// The index of quotas on NTFS, which clients open to ask for quotas.
 const QUOTA_INDEX: &str = "$Extend\\$Quota:$Q:$INDEX_ALLOCATION";
@@ -53,7 +53,7 @@ const OVERWRITTEN: CompletionFilter = CompletionFilter::ATTRIBUTES
 
 /// Handles a CREATE.
 pub(crate) async fn handle(r: Request) -> Reply {
-    if !keep::is_named(&r) {
+    if !durable_handle::has_create_guid(&r) {
         return run(&r).await.into();
     }
     // A client that loses this channel sends the request again on another one, and must find this one running or
@@ -85,19 +85,19 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if name.starts_with('\\') {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let mut wanted = contexts::read(q.contexts, r.facts.posix)?;
+    let mut requested = contexts::read(q.contexts, r.facts.posix)?;
     let name = match vfs.info().snapshots {
-        true => snapshot::take_token(name, &mut wanted),
+        true => snapshot::take_token(name, &mut requested),
         false => name,
     };
-    let parse = || match wanted.posix {
+    let parse = || match requested.posix {
         Some(_) => VfsPath::parse_posix(&name).map(|path| (path, StreamPart::None)),
         None => VfsPath::parse_stream(&name),
     };
-    if let Some(reconnect) = wanted.reconnect {
+    if let Some(reconnect) = requested.reconnect {
         // MS-SMB2 3.3.5.9.7, 3.3.5.9.12: the rest of the request is ignored.
         let path = parse().map(|(path, _)| path).unwrap_or_default();
-        return reconnect::run(r, &q, &path, reconnect, &wanted).await;
+        return reconnect::run(r, &q, &path, reconnect, &requested).await;
     }
     rules::check(&q)?;
     if name.eq_ignore_ascii_case(QUOTA_INDEX) {
@@ -108,8 +108,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     let (path, part) = parse().map_err(status::of_path)?;
     let mut q = q;
-    let share = match wanted.snapshot {
-        Some(at) => snapshot::open(r, at, &mut q, &mut wanted).await?,
+    let share = match requested.snapshot {
+        Some(at) => snapshot::open(r, at, &mut q, &mut requested).await?,
         None => Arc::clone(&r.tree.share),
     };
     let vfs = share.vfs().ok_or(NtStatus::INTERNAL_ERROR)?;
@@ -119,17 +119,17 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     if q.create_options.contains(CreateOptions::DELETE_ON_CLOSE) && stays {
         return Err(NtStatus::CANNOT_DELETE);
     }
-    let mut plan = Plan::new(r, q, (&share, vfs), path, wanted)?;
+    let mut plan = Plan::new(r, q, (&share, vfs), path, requested)?;
     rules::check_volume(&plan.q, vfs.info().read_only)?;
     plan.stream = stream;
     plan.opens_only_directories = ends_with_separator;
-    let reserved = match plan.replayed().await? {
-        Replayed::Answer(open) => return plan.answer_again(&open).await,
-        Replayed::TakenOver(open) => return plan.answer_taken_over(&open).await,
-        Replayed::New(reserved) => reserved,
+    let reserved = match plan.find_replay().await? {
+        ReplayCheck::Completed(open) => return plan.answer_replay(&open).await,
+        ReplayCheck::TakenOver(open) => return plan.answer_taken_over(&open).await,
+        ReplayCheck::New(reserved) => reserved,
     };
-    plan.close_instance().await?;
-    plan.carry_out(reserved).await
+    plan.close_opens_of_app_instance().await?;
+    plan.open_with_retries(reserved).await
 }
 
 /// A CREATE whose request passed the checks that need no file.
@@ -144,19 +144,19 @@ struct Plan<'a> {
     stream: Option<StreamName>,
     /// The name ends with a separator, but the options do not ask for a directory.
     opens_only_directories: bool,
-    wanted: Wanted,
+    requested: RequestedContexts,
     /// Without generic bits; may hold MAXIMUM_ALLOWED.
     desired: AccessMask,
     /// The rights that the share grants to this user.
     ceiling: AccessMask,
     /// The oplock or lease that is asked for.
-    wish: CachingRequest,
+    caching_request: CachingRequest,
     /// Blocks changes of the share's names, after several attempts lost the race against them.
     hold: Mutex<Option<Hold>>,
 }
 
 /// The file that the backend opened, and the rights that are granted.
-struct Found {
+struct OpenedFile {
     opened: Opened,
     /// This CREATE created the file, not only the stream that it opens.
     made_file: bool,
@@ -173,7 +173,7 @@ impl<'a> Plan<'a> {
         q: CreateRequest<'a>,
         (share, vfs): (&'a Arc<Share>, &'a Arc<dyn Vfs>),
         path: VfsPath,
-        wanted: Wanted,
+        requested: RequestedContexts,
     ) -> Result<Plan<'a>, NtStatus> {
         let desired = q.desired_access.map_generic();
         let mut ceiling = AccessMask::from_bits_retain(r.tree.maximal_access);
@@ -192,7 +192,7 @@ impl<'a> Plan<'a> {
         {
             return Err(NtStatus::ACCESS_DENIED);
         }
-        let wish = keep::wish(r, &q, wanted.lease.as_ref())?;
+        let caching_request = durable_handle::caching_request(r, &q, requested.lease.as_ref())?;
         Ok(Plan {
             r,
             q,
@@ -201,10 +201,10 @@ impl<'a> Plan<'a> {
             path,
             stream: None,
             opens_only_directories: false,
-            wanted,
+            requested,
             desired,
             ceiling,
-            wish,
+            caching_request,
             hold: Mutex::new(None),
         })
     }
@@ -245,9 +245,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Overwrites and reserves space as asked, adds the open to the session, and builds the reply.
-    async fn finish(&self, done: Done, reserved: Option<Reserved>) -> Result<Reply, NtStatus> {
-        let Done { open: loose, found } = done;
-        let changed = match loose.get().file() {
+    async fn finish(&self, done: JoinedOpen, reserved: Option<ReservedCreate>) -> Result<Reply, NtStatus> {
+        let JoinedOpen { open: unattached, found } = done;
+        let changed = match unattached.get().file() {
             Some(f) => match self.r.server.store_lost_caching(&f.file).await {
                 Ok(()) => self.change(f, &found).await,
                 Err(s) => Err(s),
@@ -257,27 +257,27 @@ impl<'a> Plan<'a> {
         let stat = match changed {
             Ok(stat) => stat,
             Err(s) => {
-                Plan::give_up(loose, &found).await;
+                Plan::revert(unattached, &found).await;
                 return Err(s);
             }
         };
-        let open = Arc::clone(loose.get());
-        self.keep(&open);
+        let open = Arc::clone(unattached.get());
+        self.make_durable(&open);
         self.r.server.opens.insert(Arc::clone(&open));
         // From here on other requests can find the open and close it.
-        loose.keep();
+        unattached.mark_attached();
         let stored = match self.r.session.add_open(open.persistent, &self.r.tree) {
             true => self.r.server.store_open(&open).await,
             false => Err(NtStatus::FILE_CLOSED),
         };
         if let Err(s) = stored {
-            if let Some(loose) = self.r.server.release(&open) {
-                Plan::give_up(loose, &found).await;
+            if let Some(unattached) = self.r.server.release(&open) {
+                Plan::revert(unattached, &found).await;
             }
             return Err(s);
         }
         if let Some(reserved) = reserved {
-            reserved.made(open.persistent);
+            reserved.complete(open.persistent);
             // A TREE_DISCONNECT or the end of the session may have closed it before its CreateGuid was recorded.
             if self.r.server.opens.find(open.persistent).is_none() {
                 self.r.server.creates.forget(&open);
@@ -289,19 +289,21 @@ impl<'a> Plan<'a> {
         }
         self.publish(&open, &found);
         let maximal = self
-            .wanted
+            .requested
             .maximal_access
             .map(|_| access::maximal(&self.r.session.user, found.security.as_deref()) & self.ceiling);
-        if self.wanted.wants_mac_listings() && self.vfs.info().named_streams {
+        if self.requested.wants_mac_listings() && self.vfs.info().named_streams {
             self.r.tree.mac_listings.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        let posix =
-            self.wanted.posix.map(|_| posix_created(&self.r.session.user, &stat, found.security.as_deref()));
-        Ok(keep::answer(&open, &stat, &self.wanted, maximal, open.created.action, true, posix))
+        let posix = self
+            .requested
+            .posix
+            .map(|_| posix_created(&self.r.session.user, &stat, found.security.as_deref()));
+        Ok(durable_handle::answer(&open, &stat, &self.requested, maximal, open.created.action, true, posix))
     }
 
     /// MS-FSA 2.1.5.1.1, 2.1.5.1.2: reports a new or overwritten file to the watches.
-    fn publish(&self, open: &Open, found: &Found) {
+    fn publish(&self, open: &Open, found: &OpenedFile) {
         if self.stream.is_some() {
             let change = match found.opened.created {
                 true => StreamChange::Added,
@@ -313,13 +315,13 @@ impl<'a> Plan<'a> {
             }
             return;
         }
-        let what = match found.opened.created {
-            true => What::Added(found.opened.node.kind()),
-            false if self.overwrites() => What::Modified(OVERWRITTEN),
+        let event_kind = match found.opened.created {
+            true => EventKind::Added(found.opened.node.kind()),
+            false if self.overwrites() => EventKind::Modified(OVERWRITTEN),
             false => return,
         };
         let Some(f) = open.file() else { return };
-        let event = Event { path: &found.opened.path, what, origin: f.origin() };
+        let event = Event { path: &found.opened.path, event_kind, origin: f.origin() };
         self.r.server.publish(self.share, &event);
     }
 
@@ -334,7 +336,7 @@ impl<'a> Plan<'a> {
 }
 
 /// An open that has joined its file and is not in its session yet.
-struct Done {
+struct JoinedOpen {
     open: UnattachedOpen,
-    found: Found,
+    found: OpenedFile,
 }

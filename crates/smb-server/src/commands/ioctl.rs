@@ -21,7 +21,7 @@ use smb_wire::{AccessMask, Decode, Guid, NtStatus};
 use vfs::VolumeInfo;
 
 use crate::durable::{Durability, RESILIENT_DEFAULT, TIMEOUT_MAX};
-use crate::open::{FileOpen, Open, Pass};
+use crate::open::{FileOpen, GateGuard, Open};
 use crate::request::{Reply, Request};
 
 /// STATUS_FS_DRIVER_REQUIRED (MS-ERREF 2.3).
@@ -47,9 +47,9 @@ impl Output {
         Output { status: NtStatus::SUCCESS, bytes }
     }
 
-    /// Output that is returned whole or not at all: BUFFER_TOO_SMALL if it is longer than `room` bytes.
-    fn whole(bytes: Vec<u8>, room: usize) -> Result<Output, NtStatus> {
-        if bytes.len() > room { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Output::of(bytes)) }
+    /// Output that is returned whole or not at all: BUFFER_TOO_SMALL if it is longer than `output_max` bytes.
+    fn whole(bytes: Vec<u8>, output_max: usize) -> Result<Output, NtStatus> {
+        if bytes.len() > output_max { Err(NtStatus::BUFFER_TOO_SMALL) } else { Ok(Output::of(bytes)) }
     }
 }
 
@@ -77,7 +77,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
 
 async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus> {
     use FsctlCode as F;
-    let room = q.max_output_response as usize;
+    let output_max = q.max_output_response as usize;
     match q.ctl_code {
         F::QUERY_NETWORK_INTERFACE_INFO => return network::interfaces(r, q),
         // MS-SMB2 3.3.5.15.2: this server is in no DFS namespace.
@@ -91,9 +91,9 @@ async fn dispatch(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus>
     let open = r.open(q.file_id)?;
     match (q.ctl_code, open.file()) {
         (F::PIPE_TRANSCEIVE, _) => pipe::transceive(r, &open, q).await,
-        (F::PIPE_PEEK, _) => pipe::peek(&open, room),
+        (F::PIPE_PEEK, _) => pipe::peek(&open, output_max),
         (_, None) => Err(FS_DRIVER_REQUIRED),
-        (_, Some(f)) => of_file(r, q, &open, f, room).await,
+        (_, Some(f)) => of_file(r, q, &open, f, output_max).await,
     }
 }
 
@@ -102,28 +102,28 @@ async fn of_file(
     q: &IoctlRequest<'_>,
     open: &Arc<Open>,
     f: &FileOpen,
-    room: usize,
+    output_max: usize,
 ) -> Result<Output, NtStatus> {
     use FsctlCode as F;
-    let _pass = Pass::new(open).ok_or(NtStatus::FILE_CLOSED)?;
+    let _gate_guard = GateGuard::new(open).ok_or(NtStatus::FILE_CLOSED)?;
     match q.ctl_code {
-        F::SRV_REQUEST_RESUME_KEY => copychunk::resume_key(open, room),
+        F::SRV_REQUEST_RESUME_KEY => copychunk::resume_key(open, output_max),
         F::SRV_COPYCHUNK => copychunk::copy(r, open, f, q, false).await,
         F::SRV_COPYCHUNK_WRITE => copychunk::copy(r, open, f, q, true).await,
         F::DUPLICATE_EXTENTS_TO_FILE => extents::duplicate(r, open, f, q.input).await,
         F::SET_SPARSE => ranges::set_sparse(r, open, f, q.input).await,
         F::SET_ZERO_DATA => ranges::zero(r, open, f, q.input).await,
-        F::QUERY_ALLOCATED_RANGES => ranges::allocated(r, open, f, q.input, room).await,
-        F::FILE_LEVEL_TRIM => ranges::trim(r, open, f, q.input, room).await,
+        F::QUERY_ALLOCATED_RANGES => ranges::allocated(r, open, f, q.input, output_max).await,
+        F::FILE_LEVEL_TRIM => ranges::trim(r, open, f, q.input, output_max).await,
         F::CREATE_OR_GET_OBJECT_ID => {
             let mut bytes = Vec::new();
             object_id(f).encode(&mut bytes);
-            Output::whole(bytes, room)
+            Output::whole(bytes, output_max)
         }
-        F::GET_COMPRESSION => compression::get(r, f, room).await,
+        F::GET_COMPRESSION => compression::get(r, f, output_max).await,
         F::SET_COMPRESSION => compression::set(r, open, f, q.input).await,
-        F::SRV_ENUMERATE_SNAPSHOTS => snapshots::list(r, room).await,
-        F::GET_REPARSE_POINT => reparse::get(r, f, room).await,
+        F::SRV_ENUMERATE_SNAPSHOTS => snapshots::list(r, output_max).await,
+        F::GET_REPARSE_POINT => reparse::get(r, f, output_max).await,
         F::SET_REPARSE_POINT => reparse::set(r, open, f, q.input).await,
         F::DELETE_REPARSE_POINT => reparse::delete(r, open, f, q.input).await,
         F::LMR_REQUEST_RESILIENCY => resiliency(r, open, q.input),
@@ -156,9 +156,9 @@ fn resiliency(r: &Request, open: &Open, input: &[u8]) -> Result<Output, NtStatus
     }
     let mut durable = open.durable.lock();
     // A persistent handle is stronger than a resilient one.
-    if durable.kept != Durability::Persistent {
-        durable.kept = Durability::Resilient;
-        open.counted.set_kept(durable.kept);
+    if durable.durability != Durability::Persistent {
+        durable.durability = Durability::Resilient;
+        open.counter.set_durability(durable.durability);
     }
     durable.timeout = if ms == 0 { RESILIENT_DEFAULT } else { asked };
     Ok(Output::none())

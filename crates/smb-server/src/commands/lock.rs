@@ -98,7 +98,7 @@ type Taken = (LockRange, bool);
 fn verifies_sequences(r: &Request, open: &Open) -> bool {
     let multichannel = Capabilities::MULTI_CHANNEL.bits();
     r.facts.dialect != 0x0202
-        && (open.durable.lock().kept != Durability::No
+        && (open.durable.lock().durability != Durability::No
             || (r.facts.dialect >= 0x0300 && r.facts.server_capabilities & multichannel != 0))
 }
 

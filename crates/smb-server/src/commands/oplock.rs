@@ -8,7 +8,7 @@ use smb_wire::msg::{
 use smb_wire::{Decode, NtStatus};
 
 use crate::files::FileState;
-use crate::files::caching::{HolderId, LeaseId, Refused, level_of, state_of};
+use crate::files::caching::{AcknowledgeError, HolderId, LeaseId, level_of, state_of};
 use crate::request::{Reply, Request};
 
 /// Handles an OPLOCK_BREAK.
@@ -50,11 +50,11 @@ async fn oplock(r: &Request) -> Result<Reply, NtStatus> {
             store_loss(r, &f.file).await;
             Ok(Reply::ok(&OplockBreak { oplock_level: level, file_id: open.id() }))
         }
-        Err(Refused::TooMuch) => {
+        Err(AcknowledgeError::TooMuch) => {
             f.file.revoke(holder);
             Err(NtStatus::REQUEST_NOT_ACCEPTED)
         }
-        Err(Refused::NotBreaking) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
+        Err(AcknowledgeError::NotBreaking) => Err(NtStatus::INVALID_OPLOCK_PROTOCOL),
     }
 }
 
@@ -92,7 +92,7 @@ async fn lease(r: &Request) -> Result<Reply, NtStatus> {
                 lease_duration: 0,
             }))
         }
-        Err(Refused::TooMuch) => Err(NtStatus::REQUEST_NOT_ACCEPTED),
-        Err(Refused::NotBreaking) => Err(NtStatus::UNSUCCESSFUL),
+        Err(AcknowledgeError::TooMuch) => Err(NtStatus::REQUEST_NOT_ACCEPTED),
+        Err(AcknowledgeError::NotBreaking) => Err(NtStatus::UNSUCCESSFUL),
     }
 }

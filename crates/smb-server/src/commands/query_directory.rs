@@ -62,14 +62,14 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     let e = &mut *enumeration;
     prepare(e, &text, q.flags)?;
     let single = q.flags.contains(QueryDirectoryFlags::RETURN_SINGLE_ENTRY);
-    let room = q.output_buffer_length.min(r.facts.max_transact()) as usize;
+    let output_max = q.output_buffer_length.min(r.facts.max_transact()) as usize;
     // Allocated before the directory is read, to account for the entries that are built meanwhile.
-    let memory = r.server.arena.alloc_sg(room, Class::Payload).await;
+    let memory = r.server.arena.alloc_sg(output_max, Class::Payload).await;
     let mac = class == FileInfoClass::ID_BOTH_DIRECTORY && r.tree.mac_listings.load(Ordering::Relaxed);
     let mac = mac.then(|| f.file.path_of(open.persistent));
     let out = match posix {
-        true => posix::fill(r, f, e, room, single).await?,
-        false => fill(r, f, e, class, room, single, mac.as_ref()).await?,
+        true => posix::fill(r, f, e, output_max, single).await?,
+        false => fill(r, f, e, class, output_max, single, mac.as_ref()).await?,
     };
     let reply = Reply::with_status(out.status, &QueryDirectoryResponse { buffer: &out.bytes });
     Ok(reply.charged_to(memory, &r.server.arena, out.bytes.len()))
@@ -101,12 +101,12 @@ async fn fill(
     f: &FileOpen,
     e: &mut Enumeration,
     class: FileInfoClass,
-    room: usize,
+    output_max: usize,
     single: bool,
     mac: Option<&VfsPath>,
 ) -> Result<Listing, NtStatus> {
-    let mut bytes = Vec::with_capacity(room.min(64 << 10));
-    let mut list = DirectoryList::new(&mut bytes, class, room).ok_or(NtStatus::INVALID_INFO_CLASS)?;
+    let mut bytes = Vec::with_capacity(output_max.min(64 << 10));
+    let mut list = DirectoryList::new(&mut bytes, class, output_max).ok_or(NtStatus::INVALID_INFO_CLASS)?;
     let short = shows_short_names(r, class);
     'full: while !e.waiting.is_empty() || more_for(r, f, e, !list.is_empty()).await? {
         while let Some(entry) = e.waiting.front() {
@@ -136,7 +136,7 @@ async fn fill(
     if let Some(mut list) = DirectoryList::new(&mut bytes, class, usize::MAX) {
         push(&mut list, entry, class, short, None)?;
     }
-    bytes.truncate(room);
+    bytes.truncate(output_max);
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
 }
 
@@ -197,7 +197,7 @@ async fn visible(r: &Request, f: &FileOpen, entries: Vec<DirEntry>) -> Result<Ve
     let shown = entries
         .into_iter()
         .zip(all)
-        .filter_map(|(entry, security)| access::shows(r, security, &entry.stat).then_some(entry));
+        .filter_map(|(entry, security)| access::is_visible(r, security, &entry.stat).then_some(entry));
     Ok(shown.collect())
 }
 

@@ -43,7 +43,7 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     super::check_charge(r, q.output_buffer_length.max(q.input.len() as u32))?;
     let open = r.open(q.file_id)?;
-    let room = q.output_buffer_length as usize;
+    let output_max = q.output_buffer_length as usize;
     let answer = match q.info_type {
         InfoType::FILE => match open.file() {
             Some(f) => file::query(r, &open, f, &q).await?,
@@ -53,23 +53,23 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
         InfoType::FILESYSTEM => filesystem::query(r, &open, &q).await?,
         InfoType::SECURITY => {
             let f = open.file().ok_or(NtStatus::NOT_SUPPORTED)?;
-            return security(r, &open, f, q.additional_information, room).await;
+            return security(r, &open, f, q.additional_information, output_max).await;
         }
         InfoType::QUOTA => return quota::query(r, &open, &q).await,
         _ => return Err(NtStatus::INVALID_PARAMETER),
     };
-    fit(r, answer, room).await
+    fit(r, answer, output_max).await
 }
 
 /// MS-SMB2 3.3.5.20.1: a buffer too small for the fixed part is an error. If only the name after it does not fit, the
 /// reply has a warning and the part that fits.
-async fn fit(r: &Request, answer: Answer, room: usize) -> Result<Reply, NtStatus> {
+async fn fit(r: &Request, answer: Answer, output_max: usize) -> Result<Reply, NtStatus> {
     let Answer { mut bytes, fixed, complete } = answer;
-    if room < fixed {
+    if output_max < fixed {
         return Err(NtStatus::INFO_LENGTH_MISMATCH);
     }
-    let fits = bytes.len() <= room;
-    bytes.truncate(room);
+    let fits = bytes.len() <= output_max;
+    bytes.truncate(output_max);
     let status = if complete && fits { NtStatus::SUCCESS } else { NtStatus::BUFFER_OVERFLOW };
     let reply = Reply::with_status(status, &QueryInfoResponse { buffer: &bytes });
     Ok(reply.charged(&r.server.arena, bytes.len()).await)
@@ -81,7 +81,7 @@ async fn security(
     open: &Open,
     f: &FileOpen,
     parts: SecurityInformation,
-    room: usize,
+    output_max: usize,
 ) -> Result<Reply, NtStatus> {
     let granted = AccessMask::from_bits_retain(open.access);
     if !granted.contains(access::needed_to_query(parts)) {
@@ -90,7 +90,7 @@ async fn security(
     let stored = access::descriptor_now(r, &f.node).await?;
     let mut bytes = Vec::new();
     access::effective(stored.as_deref()).encode_parts(parts, &mut bytes);
-    if bytes.len() > room {
+    if bytes.len() > output_max {
         let needed = (bytes.len() as u32).to_le_bytes();
         return Ok(too_small(r, &needed));
     }

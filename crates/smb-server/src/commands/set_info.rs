@@ -20,7 +20,7 @@ use super::create::read_attributes;
 use crate::access;
 use crate::files::Mark;
 use crate::files::caching::Operation;
-use crate::open::{FileOpen, Open, Pass};
+use crate::open::{FileOpen, GateGuard, Open};
 use crate::request::{Reply, Request};
 use crate::status;
 
@@ -65,7 +65,8 @@ async fn run(r: &Request) -> Result<Reply, NtStatus> {
     }
     super::check_charge(r, q.buffer.len() as u32)?;
     let open = r.open(q.file_id)?;
-    let _pass = open.file().is_some().then(|| Pass::new(&open).ok_or(NtStatus::FILE_CLOSED)).transpose()?;
+    let _gate_guard =
+        open.file().is_some().then(|| GateGuard::new(&open).ok_or(NtStatus::FILE_CLOSED)).transpose()?;
     match q.info_type {
         InfoType::FILE => match open.file() {
             Some(f) => file(r, &open, f, &q).await?,
@@ -116,7 +117,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
             r.server.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
-            f.write_out(&ctx).await.map_err(status::of_vfs)
+            f.flush_if_write_through(&ctx).await.map_err(status::of_vfs)
         }
         C::ALLOCATION => {
             let size = short(FileAllocationInformation::decode(q.buffer))?.allocation_size;
@@ -125,7 +126,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
             r.server.modified(open, f, CompletionFilter::SIZE);
-            f.write_out(&ctx).await.map_err(status::of_vfs)
+            f.flush_if_write_through(&ctx).await.map_err(status::of_vfs)
         }
         C::POSITION => {
             let position = short(FilePositionInformation::decode(q.buffer))?.current_byte_offset;
@@ -182,7 +183,7 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     let flags = short(FileDispositionInformationEx::decode(buffer))?.flags;
     let delete = flags.contains(DispositionFlags::DELETE);
     let ignore_read_only = flags.contains(DispositionFlags::IGNORE_READONLY_ATTRIBUTE);
-    let sole = may_dispose(r, open, f, delete, ignore_read_only).await?;
+    let only_link = may_dispose(r, open, f, delete, ignore_read_only).await?;
     if delete {
         r.contend(f, Operation::Names).await?;
     }
@@ -191,18 +192,18 @@ async fn disposition_ex(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     } else {
         // Other opens are to remain usable.
         let posix = flags.contains(DispositionFlags::POSIX_SEMANTICS) && f.share.removal_keeps_opens();
-        set_delete_pending(open, f, delete.then_some(Mark { posix, sole }));
+        set_delete_pending(open, f, delete.then_some(Mark { posix, only_link }));
     }
     r.server.store_opens_of(&f.file).await
 }
 
 /// FileDispositionInformation (MS-FSA 2.1.5.15.3).
 async fn dispose(r: &Request, open: &Open, f: &FileOpen, delete: bool) -> Result<(), NtStatus> {
-    let sole = may_dispose(r, open, f, delete, false).await?;
+    let only_link = may_dispose(r, open, f, delete, false).await?;
     if delete {
         r.contend(f, Operation::Names).await?;
     }
-    set_delete_pending(open, f, delete.then_some(Mark { posix: false, sole }));
+    set_delete_pending(open, f, delete.then_some(Mark { posix: false, only_link }));
     r.server.store_opens_of(&f.file).await
 }
 
@@ -226,7 +227,7 @@ async fn may_dispose(
     ignore_read_only: bool,
 ) -> Result<bool, NtStatus> {
     require(open, AccessMask::DELETE)?;
-    let mut sole = false;
+    let mut only_link = false;
     if delete {
         let ctx = r.ctx();
         let removal = r.tree.share.vfs().is_none_or(|vfs| vfs.info().removal);
@@ -242,9 +243,9 @@ async fn may_dispose(
         if stat.kind == Kind::Directory && !f.node.is_empty(&ctx).wait().await.map_err(status::of_vfs)? {
             return Err(NtStatus::DIRECTORY_NOT_EMPTY);
         }
-        sole = stat.links <= 1;
+        only_link = stat.links <= 1;
     }
-    Ok(sole)
+    Ok(only_link)
 }
 
 /// MS-SMB2 3.3.5.21.3, MS-FSA 2.1.5.17.
@@ -257,7 +258,7 @@ async fn security(
 ) -> Result<(), NtStatus> {
     require(open, access::needed_to_set(parts))?;
     // MS-SMB2 3.3.5.21.3: unknown parts are ignored; if no known part is set, the descriptor stays unchanged.
-    if !parts.intersects(access::KEPT) {
+    if !parts.intersects(access::STORED_PARTS) {
         return Ok(());
     }
     let ctx = r.ctx();

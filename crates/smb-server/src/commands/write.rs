@@ -12,7 +12,7 @@ use vfs::{Kind, VfsError, VfsResult};
 use super::descriptors;
 use crate::Server;
 use crate::connection::Outcome;
-use crate::open::{FileOpen, Open, Pass};
+use crate::open::{FileOpen, GateGuard, Open};
 use crate::request::{Reply, Request};
 use crate::status;
 
@@ -139,8 +139,8 @@ struct Job {
 impl Job {
     fn run(self, data: Payload) -> Outcome {
         // The open may have been closed while the payload was received.
-        let Some(pass) = Pass::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
-        let Some(file) = pass.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
+        let Some(gate_guard) = GateGuard::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
+        let Some(file) = gate_guard.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
         file.changes_data(&self.server);
         if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
             return Outcome::Reply(finish(Ok(0)));
@@ -156,7 +156,7 @@ impl Job {
                     Ok(data) => self.append(data).await.unwrap_or_else(Reply::error),
                     Err(status) => Reply::error(status),
                 };
-                drop(pass);
+                drop(gate_guard);
                 reply
             }));
         }
@@ -168,8 +168,12 @@ impl Job {
             Io::Done(result) => Outcome::Reply(finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
                 let reply = finish(future.await);
-                pass.open().file().into_iter().for_each(|f| f.file.note_change(self.server.env.moment()));
-                drop(pass);
+                gate_guard
+                    .open()
+                    .file()
+                    .into_iter()
+                    .for_each(|f| f.file.note_change(self.server.env.moment()));
+                drop(gate_guard);
                 reply
             })),
         }

@@ -9,7 +9,7 @@ use smb_wire::msg::SessionFlags;
 use smb_wire::{HeaderFlags, NtStatus};
 
 use super::Engine;
-use super::chain::Refusal;
+use super::chain::RefusedRequest;
 use super::channel::Channel;
 use super::incoming::{InMessage, Item};
 use super::negotiate::Negotiated;
@@ -27,18 +27,20 @@ impl Engine {
         message: &InMessage,
         item: &Item,
         negotiated: Negotiated,
-    ) -> Result<Arc<Session>, Refusal> {
+    ) -> Result<Arc<Session>, RefusedRequest> {
         let id = item.header.session_id;
         let early = self.signs_early(&item.header);
-        let session =
-            self.server.session(id).ok_or(Refusal::new(NtStatus::USER_SESSION_DELETED, early.clone()))?;
+        let session = self
+            .server
+            .session(id)
+            .ok_or(RefusedRequest::new(NtStatus::USER_SESSION_DELETED, early.clone()))?;
         let channel = self.channels.get(&id);
         // The signature comes first: a client that has the key gets signed refusals (3.3.4.1.1).
         let key = channel.map_or(&session.signing, |c| &c.signing);
         let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
         let verified = is_signed && message.verify(key, item);
         let signs = if verified { Some(Arc::clone(key)) } else { early };
-        let refused = |status| Err(Refusal::new(status, signs.clone()));
+        let refused = |status| Err(RefusedRequest::new(status, signs.clone()));
         // AES-GMAC on one side only is refused whatever the dialects, as Windows does. Other algorithms may differ:
         // the channel signs with its connection's.
         match (session.signing.algorithm(), negotiated.signing) {
@@ -111,7 +113,7 @@ impl Engine {
                 connection: self.facts.id,
                 peer: self.facts.peer,
                 transport: self.facts.transport,
-                credits: self.credits.shown(),
+                credits: self.credits.shared(),
                 inbox: Arc::clone(&self.inbox),
             });
         }
@@ -122,17 +124,21 @@ impl Engine {
 }
 
 /// MS-SMB2 3.3.5.2.4: checks a request to authenticate again on a channel.
-pub(super) fn may_reauthenticate(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), Refusal> {
+pub(super) fn may_reauthenticate(
+    channel: &Channel,
+    message: &InMessage,
+    item: &Item,
+) -> Result<(), RefusedRequest> {
     let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
     let key = || Some(Arc::clone(&channel.signing));
     match &message.encrypted {
         Some(encrypted) if encrypted.id == item.header.session_id => Ok(()),
         Some(_) => {
             let key = if is_signed { key() } else { None };
-            Err(Refusal::new(NtStatus::USER_SESSION_DELETED, key))
+            Err(RefusedRequest::new(NtStatus::USER_SESSION_DELETED, key))
         }
         None if is_signed && message.verify(&channel.signing, item) => Ok(()),
         None if !is_signed && !channel.session.signing_required => Ok(()),
-        None => Err(Refusal::new(NtStatus::ACCESS_DENIED, key())),
+        None => Err(RefusedRequest::new(NtStatus::ACCESS_DENIED, key())),
     }
 }

@@ -21,10 +21,10 @@ pub(super) struct Chain {
     pub(super) message: InMessage,
     /// Requests that have not begun; mostly one, so that the list needs no allocation.
     pub(super) waiting: smallvec::IntoIter<[Item; 1]>,
-    pub(super) finished: SmallVec<[Finished; 1]>,
+    pub(super) finished: SmallVec<[FinishedRequest; 1]>,
     pub(super) related: Related,
     /// The running request, if it did not complete at once.
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<ParkedRequest>,
     /// When the last request that completed at once was answered, if the clock was read for its counters.
     pub(super) answered: Option<Moment>,
 }
@@ -43,7 +43,7 @@ impl Default for Chain {
 }
 
 /// The result of starting a request, and the data for its reply.
-pub(super) struct Started {
+pub(super) struct StartedRequest {
     pub(super) outcome: Outcome,
     pub(super) signing: Signing,
     pub(super) cancel: Cancel,
@@ -52,10 +52,10 @@ pub(super) struct Started {
     pub(super) count: Count,
 }
 
-impl Started {
+impl StartedRequest {
     /// A request that names no tree connect, or is refused before that is looked up; its reply is signed with `key`.
-    pub(super) fn new(outcome: impl Into<Outcome>, key: Option<Arc<SigningKey>>) -> Started {
-        Started {
+    pub(super) fn new(outcome: impl Into<Outcome>, key: Option<Arc<SigningKey>>) -> StartedRequest {
+        StartedRequest {
             outcome: outcome.into(),
             signing: key.map_or(Signing::Nothing, Signing::Key),
             cancel: Cancel::default(),
@@ -66,25 +66,25 @@ impl Started {
 }
 
 /// Why a request is refused, and the key that signs the refusal.
-pub(super) struct Refusal {
+pub(super) struct RefusedRequest {
     pub(super) status: NtStatus,
     pub(super) key: Option<Arc<SigningKey>>,
 }
 
-impl Refusal {
-    pub(super) fn new(status: NtStatus, key: Option<Arc<SigningKey>>) -> Refusal {
-        Refusal { status, key }
+impl RefusedRequest {
+    pub(super) fn new(status: NtStatus, key: Option<Arc<SigningKey>>) -> RefusedRequest {
+        RefusedRequest { status, key }
     }
 }
 
-impl From<Refusal> for Started {
-    fn from(refusal: Refusal) -> Started {
-        Started::new(refusal.status, refusal.key)
+impl From<RefusedRequest> for StartedRequest {
+    fn from(refusal: RefusedRequest) -> StartedRequest {
+        StartedRequest::new(refusal.status, refusal.key)
     }
 }
 
 /// A request that was parked.
-pub(super) struct Running {
+pub(super) struct ParkedRequest {
     pub(super) header: Header,
     /// When it was parked.
     pub(super) since: Moment,
@@ -114,7 +114,7 @@ pub(super) enum Signing {
 }
 
 /// A reply that waits for the rest of its chain.
-pub(super) struct Finished {
+pub(super) struct FinishedRequest {
     pub(super) header: Header,
     pub(super) reply: Reply,
     pub(super) signing: Signing,
@@ -122,7 +122,7 @@ pub(super) struct Finished {
     pub(super) async_id: Option<u64>,
 }
 
-impl Finished {
+impl FinishedRequest {
     /// Bytes of the reply, payload included.
     pub(super) fn len(&self) -> usize {
         self.reply.message.len() + self.reply.payload.len()

@@ -24,7 +24,7 @@ pub(crate) struct CreditWindow {
     in_use: u32,
     max: u32,
     used: Vec<u64>,
-    shown: Arc<Shown>,
+    shared: Arc<SharedCredits>,
 }
 
 /// A connection's credits, for listings.
@@ -38,9 +38,9 @@ pub struct Credits {
 
 /// A copy for readers on other threads; only the connection writes it.
 #[derive(Debug, Default)]
-pub(crate) struct Shown(AtomicU64);
+pub(crate) struct SharedCredits(AtomicU64);
 
-impl Shown {
+impl SharedCredits {
     pub(crate) fn get(&self) -> Credits {
         let both = self.0.load(Ordering::Relaxed);
         Credits { available: (both >> 32) as u32, in_use: both as u32 }
@@ -108,13 +108,13 @@ impl CreditWindow {
             in_use: 0,
             max: words * 64,
             used: vec![0; words as usize],
-            shown: Arc::default(),
+            shared: Arc::default(),
         }
     }
 
     /// The copy for other threads.
-    pub(crate) fn shown(&self) -> Arc<Shown> {
-        Arc::clone(&self.shown)
+    pub(crate) fn shared(&self) -> Arc<SharedCredits> {
+        Arc::clone(&self.shared)
     }
 
     /// A request that used `charge` ids has its final reply. A NEGOTIATE used one, whatever its CreditCharge.
@@ -124,7 +124,7 @@ impl CreditWindow {
     }
 
     fn show(&self) {
-        self.shown.0.store(u64::from(self.available) << 32 | u64::from(self.in_use), Ordering::Relaxed);
+        self.shared.0.store(u64::from(self.available) << 32 | u64::from(self.in_use), Ordering::Relaxed);
     }
 
     /// Uses `charge` ids from `first` on (a charge of 0 is one id).
@@ -210,13 +210,13 @@ mod tests {
                 prop_assert_eq!(w.take(id, charge).is_ok(), legal);
                 if legal {
                     for i in &ids { model.remove(i); }
-                    prop_assert_eq!(w.shown().get().in_use, ids.len() as u32);
+                    prop_assert_eq!(w.shared().get().in_use, ids.len() as u32);
                     w.answered(charge);
                 }
                 let n = w.grant(requested);
                 prop_assert!(n <= requested.max(1));
                 for _ in 0..n { model.insert(next); next += 1; }
-                prop_assert_eq!(w.shown().get(), Credits { available: model.len() as u32, in_use: 0 });
+                prop_assert_eq!(w.shared().get(), Credits { available: model.len() as u32, in_use: 0 });
                 prop_assert!(model.len() <= 128);
                 // The span between the oldest id and the newest is bounded too.
                 prop_assert!(model.first().is_none_or(|low| next - low <= 128));

@@ -7,13 +7,13 @@ use smb_auth::sign::SigningKey;
 use smb_wire::msg::{EchoRequest, EchoResponse, LogoffRequest, LogoffResponse};
 use smb_wire::{Command, Decode, Header, HeaderFlags, NtStatus};
 
-use super::chain::{Chain, Finished, Outcome, Running, Started};
+use super::chain::{Chain, FinishedRequest, Outcome, ParkedRequest, StartedRequest};
 use super::counting::Count;
 use super::encode::COMPOUND_MAX;
-use super::handlers::Starting;
+use super::handlers::RequestStarter;
 use super::incoming::{InMessage, Item};
 use super::verify;
-use super::{ConnectionError, Engine, Pull, SLOW, Slotted};
+use super::{ConnectionError, Engine, ParkedFuture, Pull, SLOW};
 use crate::commands;
 use crate::durable::SessionEnd;
 use crate::request::Reply;
@@ -24,7 +24,7 @@ impl Engine {
     pub(super) fn run(&mut self, chain: &mut Chain) {
         while let Some(item) = chain.waiting.next() {
             // Replies are sent before the end of a long chain, so that they do not accumulate.
-            if chain.finished.iter().map(Finished::len).sum::<usize>() > COMPOUND_MAX {
+            if chain.finished.iter().map(FinishedRequest::len).sum::<usize>() > COMPOUND_MAX {
                 let mut finished = std::mem::take(&mut chain.finished);
                 self.send_finished(&mut finished, chain.message.encrypted.as_ref());
             }
@@ -37,8 +37,8 @@ impl Engine {
     }
 
     /// Processes the result of starting a request; returns true when the request waits, and so its chain.
-    fn waits(&mut self, chain: &mut Chain, item: &Item, started: Started) -> bool {
-        let Started { outcome, signing, cancel, sequenced, count } = started;
+    fn waits(&mut self, chain: &mut Chain, item: &Item, started: StartedRequest) -> bool {
+        let StartedRequest { outcome, signing, cancel, sequenced, count } = started;
         let header = item.header;
         let invalidate = commands::remote_invalidate(&self.facts, header.command, chain.message.of(item));
         let counting = match count {
@@ -58,14 +58,14 @@ impl Engine {
             Outcome::Reply(reply) => {
                 drop(sequenced);
                 chain.related.answered(header.command, &reply);
-                chain.finished.push(Finished { header, reply, signing, invalidate, async_id: None });
+                chain.finished.push(FinishedRequest { header, reply, signing, invalidate, async_id: None });
                 return false;
             }
             Outcome::Pending(future) => (Some(future), None, None),
             Outcome::Pull { from, length, then } => (None, Some((from, length)), Some(then)),
         };
         let (since, async_id, refused) = (self.now, None, false);
-        let running = Running {
+        let running = ParkedRequest {
             header,
             since,
             signing,
@@ -78,13 +78,13 @@ impl Engine {
             sequenced,
         };
         let slot = self.park(chain, running);
-        self.running.extend(future.map(|future| Slotted { slot, future }));
+        self.running.extend(future.map(|future| ParkedFuture { slot, future }));
         self.pulls.extend(pull.map(|(from, length)| Pull { slot, from, length }));
         true
     }
 
     /// Parks a chain, in the next slot, until its running request completes.
-    fn park(&mut self, chain: &mut Chain, running: Running) -> u64 {
+    fn park(&mut self, chain: &mut Chain, running: ParkedRequest) -> u64 {
         let slot = self.next_slot;
         self.next_slot += 1;
         self.parked_ids.insert(running.header.message_id, slot);
@@ -117,48 +117,48 @@ impl Engine {
         match then(data) {
             Outcome::Reply(reply) => self.finished(slot, reply),
             Outcome::Pending(future) => {
-                self.running.push(Slotted { slot, future });
+                self.running.push(ParkedFuture { slot, future });
             }
             Outcome::Pull { .. } | Outcome::Silent => unreachable!("a WRITE pulls once and is answered"),
         }
     }
 
     /// Starts a request; handles here the commands that need no session.
-    fn start_request(&mut self, chain: &mut Chain, item: &Item) -> Started {
+    fn start_request(&mut self, chain: &mut Chain, item: &Item) -> StartedRequest {
         let Chain { message, related, .. } = chain;
         let Item { header, .. } = item;
         if header.command == Command::CANCEL {
             self.cancel(message, item);
-            return Started::new(Outcome::Silent, None);
+            return StartedRequest::new(Outcome::Silent, None);
         }
         related.begin(header);
         match header.command {
             // MS-SMB2 3.3.5.2.4.
             Command::NEGOTIATE if header.flags.contains(HeaderFlags::SIGNED) => {
-                Started::new(NtStatus::INVALID_PARAMETER, None)
+                StartedRequest::new(NtStatus::INVALID_PARAMETER, None)
             }
-            Command::NEGOTIATE => Started::new(self.negotiate(message.of(item)), None),
+            Command::NEGOTIATE => StartedRequest::new(self.negotiate(message.of(item)), None),
             // MS-SMB2 3.3.5.2.2.
             _ if self.negotiated.is_none() => {
                 self.ending = Some(ConnectionError::Protocol("the client sent a request before NEGOTIATE"));
-                Started::new(Outcome::Silent, None)
+                StartedRequest::new(Outcome::Silent, None)
             }
             Command::SESSION_SETUP => self.session_setup(message, item),
             // MS-SMB2 3.3.5.17: an ECHO needs no session.
             Command::ECHO if !self.channels.contains_key(&header.session_id) => {
-                Started::new(echo(message.of(item)), None)
+                StartedRequest::new(echo(message.of(item)), None)
             }
             _ => self.start_in_session(chain, item),
         }
     }
 
     /// Starts a request of a session; handles here the commands that need no tree connect.
-    fn start_in_session(&mut self, chain: &mut Chain, item: &Item) -> Started {
+    fn start_in_session(&mut self, chain: &mut Chain, item: &Item) -> StartedRequest {
         let Chain { message, related, .. } = chain;
         // MS-SMB2 3.3.5.2.7.2.
         let header = match related.inherit(item.header) {
             Ok(header) => header,
-            Err(status) => return Started::new(status, self.signs_early(&item.header)),
+            Err(status) => return StartedRequest::new(status, self.signs_early(&item.header)),
         };
         let item = &Item { header, range: item.range.clone() };
         // MS-SMB2 3.3.5.2.4, 3.3.5.2.8, 3.3.5.2.9.
@@ -175,9 +175,9 @@ impl Engine {
         if matches!(header.command, Command::ECHO | Command::LOGOFF | Command::TREE_CONNECT) {
             let key = verify::signing_key(channel, message, &header).cloned();
             let session = Arc::clone(&channel.session);
-            return Started::new(self.start_without_tree(&session, message, item), key);
+            return StartedRequest::new(self.start_without_tree(&session, message, item), key);
         }
-        let starting = Starting {
+        let starter = RequestStarter {
             server: &self.server,
             facts: &self.facts,
             inbox: &self.inbox,
@@ -185,7 +185,7 @@ impl Engine {
             slot: self.next_slot,
             crowded,
         };
-        starting.start(channel, related, message, item)
+        starter.start(channel, related, message, item)
     }
 
     fn start_without_tree(&mut self, session: &Arc<Session>, message: &InMessage, item: &Item) -> Outcome {
@@ -266,8 +266,8 @@ fn echo(message: &[u8]) -> Outcome {
 }
 
 /// Records the reply of a request that was parked.
-fn finish(chain: &mut Chain, running: Running, mut reply: Reply) {
-    let Running { header, signing, invalidate, async_id, counting, sequenced, refused, .. } = running;
+fn finish(chain: &mut Chain, running: ParkedRequest, mut reply: Reply) {
+    let ParkedRequest { header, signing, invalidate, async_id, counting, sequenced, refused, .. } = running;
     if refused && reply.status == NtStatus::CANCELLED {
         reply = Reply::error(NtStatus::INTERNAL_ERROR);
     }
@@ -276,5 +276,5 @@ fn finish(chain: &mut Chain, running: Running, mut reply: Reply) {
         counting.end(&reply);
     }
     chain.related.answered(header.command, &reply);
-    chain.finished.push(Finished { header, reply, signing, invalidate, async_id });
+    chain.finished.push(FinishedRequest { header, reply, signing, invalidate, async_id });
 }

@@ -10,7 +10,7 @@ use smb_wire::header::{OFFSET_FLAGS, OFFSET_NEXT_COMMAND, OFFSET_SIGNATURE};
 use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags, NtStatus};
 use vfs::Data;
 
-use super::chain::{Chain, Finished, Signing};
+use super::chain::{Chain, FinishedRequest, Signing};
 use super::{Engine, OutMessage, SLOW};
 use crate::session::Session;
 
@@ -29,7 +29,11 @@ impl Engine {
 
     /// Queues replies, as few messages as [`COMPOUND_MAX`] allows: the replies of a compound need not be one message.
     /// Drains `finished`.
-    pub(super) fn send_finished(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
+    pub(super) fn send_finished(
+        &mut self,
+        finished: &mut [FinishedRequest],
+        encrypted: Option<&Arc<Session>>,
+    ) {
         let mut rest = finished;
         while !rest.is_empty() {
             let mut bytes = rest[0].len();
@@ -45,7 +49,7 @@ impl Engine {
     }
 
     /// Queues replies as one message.
-    fn send_together(&mut self, finished: &mut [Finished], encrypted: Option<&Arc<Session>>) {
+    fn send_together(&mut self, finished: &mut [FinishedRequest], encrypted: Option<&Arc<Session>>) {
         let count = finished.len();
         let mut message = OutMessage::plain(Vec::new());
         let mut hash_into = None;
@@ -100,7 +104,7 @@ impl Engine {
     }
 
     /// Writes the header into the space before the body.
-    fn put_header(&mut self, f: &mut Finished, encrypted: bool) {
+    fn put_header(&mut self, f: &mut FinishedRequest, encrypted: bool) {
         let mut h = f.header.response(f.reply.status, 0);
         // If no key can sign the refusal of a signed request, the refusal repeats the request's flag and signature, as
         // on Windows. Otherwise clients that require signed replies drop the message, and do not get the status.

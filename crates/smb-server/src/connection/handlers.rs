@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::Moment;
 use smb_wire::{Command, NtStatus};
 
-use super::chain::{Outcome, Signing, Started};
+use super::chain::{Outcome, Signing, StartedRequest};
 use super::channel::Channel;
 use super::compound::Related;
 use super::incoming::{InMessage, Item};
@@ -18,7 +18,7 @@ use crate::request::{Cancel, ConnectionFacts, Pending, Request};
 use crate::share::Tree;
 
 /// The parts of a connection that starting a request uses.
-pub(super) struct Starting<'e> {
+pub(super) struct RequestStarter<'e> {
     pub(super) server: &'e Arc<Server>,
     pub(super) facts: &'e Arc<ConnectionFacts>,
     pub(super) inbox: &'e Arc<Inbox>,
@@ -38,7 +38,7 @@ struct Verified<'c> {
     open: Option<&'c Arc<Open>>,
 }
 
-impl Starting<'_> {
+impl RequestStarter<'_> {
     /// Starts a request of a session that was verified.
     #[inline]
     pub(super) fn start(
@@ -47,12 +47,12 @@ impl Starting<'_> {
         related: &mut Related,
         message: &mut InMessage,
         item: &Item,
-    ) -> Started {
+    ) -> StartedRequest {
         let header = &item.header;
         let (verified, mut sequenced) = match self.verify(channel, related, message, item) {
             Ok(found) => found,
             Err(status) => {
-                return Started::new(status, verify::signing_key(channel, message, header).cloned());
+                return StartedRequest::new(status, verify::signing_key(channel, message, header).cloned());
             }
         };
         let received = message.len_of(item);
@@ -68,7 +68,7 @@ impl Starting<'_> {
             (Some(key), _) => Signing::Key(Arc::clone(key)),
         };
         channel.forget(header.command);
-        Started { outcome, signing, cancel, sequenced, count }
+        StartedRequest { outcome, signing, cancel, sequenced, count }
     }
 
     /// The steps between the session and the handler.

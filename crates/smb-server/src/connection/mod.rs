@@ -32,7 +32,7 @@ mod verify;
 
 pub(crate) use chain::Outcome;
 pub use credits::Credits;
-pub(crate) use credits::Shown;
+pub(crate) use credits::SharedCredits;
 pub use error::ConnectionError;
 pub(crate) use notices::LOST;
 pub(crate) use outgoing::OutMessage;
@@ -85,11 +85,11 @@ pub(crate) struct Engine {
     parked_ids: FxHashMap<u64, u64>,
     /// See [`Engine::interims_at`]; at the latest when a request has been parked for [`SLOW`].
     interims_at: Option<Moment>,
-    running: FuturesUnordered<Slotted>,
+    running: FuturesUnordered<ParkedFuture>,
     next_slot: u64,
     /// Notices from other threads.
     inbox: Arc<Inbox>,
-    sent: notices::Sent,
+    sent_notices: notices::SentNotices,
     /// See [`Engine::is_urgent`].
     urgent: bool,
     out: VecDeque<OutMessage>,
@@ -106,12 +106,12 @@ pub(crate) struct Engine {
 }
 
 /// The future of a parked request, with the slot of its chain.
-struct Slotted {
+struct ParkedFuture {
     slot: u64,
     future: BoxFuture<Reply>,
 }
 
-impl Future for Slotted {
+impl Future for ParkedFuture {
     type Output = (u64, Reply);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<(u64, Reply)> {
@@ -201,7 +201,7 @@ impl Engine {
             running: FuturesUnordered::new(),
             next_slot: 1,
             inbox,
-            sent: notices::Sent::default(),
+            sent_notices: notices::SentNotices::default(),
             urgent: false,
             out: VecDeque::new(),
             out_bytes: 0,
@@ -358,8 +358,8 @@ impl Engine {
                 ending.push(channel.session);
             }
         }
-        for notice in self.sent.unsure(self.server.env.moment()).chain(unsent) {
-            self.server.send_again(self.facts.client_guid, notice);
+        for notice in self.sent_notices.unacknowledged(self.server.env.moment()).chain(unsent) {
+            self.server.resend_break(self.facts.client_guid, notice);
         }
         for chain in self.parked.values() {
             let Some(running) = &chain.running else { continue };

@@ -12,7 +12,7 @@ use smb_wire::context::{
 use smb_wire::msg::{Capabilities, Dialect, NegotiateRequest, NegotiateResponse, SecurityMode};
 use smb_wire::{Command, Decode, FileTime, Guid, Header, NtStatus};
 
-use super::chain::{Finished, Signing};
+use super::chain::{FinishedRequest, Signing};
 use super::{ConnectionError, Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::request::{ConnectionFacts, Reply};
@@ -80,7 +80,7 @@ impl Engine {
         };
         let reply = Reply::ok(&response);
         let finished =
-            Finished { header, reply, signing: Signing::Nothing, invalidate: None, async_id: None };
+            FinishedRequest { header, reply, signing: Signing::Nothing, invalidate: None, async_id: None };
         self.send_finished(&mut [finished], None);
         Ok(())
     }

@@ -20,9 +20,9 @@ pub(crate) const LOST: Duration = Duration::from_secs(50);
 
 /// Break notifications that the client may not have received, the oldest first.
 #[derive(Default)]
-pub(super) struct Sent(VecDeque<(Moment, Notice)>);
+pub(super) struct SentNotices(VecDeque<(Moment, Notice)>);
 
-impl Sent {
+impl SentNotices {
     fn push(&mut self, now: Moment, notice: Notice) {
         while self.0.front().is_some_and(|(sent, _)| sent.after(LOST) <= now) || self.0.len() >= NOTICES_MAX {
             self.0.pop_front();
@@ -31,7 +31,7 @@ impl Sent {
     }
 
     /// The notifications that the client may not have received.
-    pub(super) fn unsure(self, now: Moment) -> impl Iterator<Item = Notice> {
+    pub(super) fn unacknowledged(self, now: Moment) -> impl Iterator<Item = Notice> {
         self.0.into_iter().filter(move |(sent, _)| sent.after(LOST) > now).map(|(_, notice)| notice)
     }
 }
@@ -54,14 +54,14 @@ impl Engine {
                 let body = OplockBreak { oplock_level: level, file_id };
                 let session = self.channels.get(&session).map(|c| Arc::clone(&c.session));
                 self.urgent |= session.as_ref().is_some_and(|s| s.channels.lock().len() > 1);
-                self.sent.push(self.now, notice);
+                self.sent_notices.push(self.now, notice);
                 let encrypting = session.filter(|s| s.encrypt);
                 self.notify(&body, encrypting.as_ref());
             }
             // It belongs to no session, and so is neither signed nor encrypted (MS-SMB2 3.3.4.7).
             Notice::LeaseBreak(body) => {
                 self.urgent |= self.server.clients.connections(self.facts.client_guid) > 1;
-                self.sent.push(self.now, notice);
+                self.sent_notices.push(self.now, notice);
                 self.notify(&body, None);
             }
             Notice::SessionEnded(id) => self.session_ended(id),

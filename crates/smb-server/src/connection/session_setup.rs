@@ -17,13 +17,13 @@ use smb_wire::msg::{
 use smb_wire::{Decode, NtStatus};
 
 use super::binding::may_reauthenticate;
-use super::chain::{Refusal, Started};
+use super::chain::{RefusedRequest, StartedRequest};
 use super::incoming::{InMessage, Item};
 use super::negotiate::Negotiated;
 use super::{Engine, HashInto, Outcome};
 use crate::Protection;
 use crate::durable::SessionEnd;
-use crate::failed_logons::Failed;
+use crate::failed_logons::LogonFailure;
 use crate::identity::User;
 use crate::request::{Cancel, Reply};
 use crate::server::{Progress, SessionId};
@@ -42,7 +42,7 @@ pub(super) enum Purpose {
     /// A further channel of a session.
     Bind(Arc<Session>),
     /// A re-authentication of a session on this channel.
-    Again(Arc<Session>),
+    Reauthenticate(Arc<Session>),
 }
 
 /// The most authentications in progress on one connection.
@@ -50,13 +50,13 @@ const SETUPS_MAX: usize = 64;
 
 impl Engine {
     /// Starts a SESSION_SETUP.
-    pub(super) fn session_setup(&mut self, message: &InMessage, item: &Item) -> Started {
+    pub(super) fn session_setup(&mut self, message: &InMessage, item: &Item) -> StartedRequest {
         let early = self.signs_early(&item.header);
         let invalid = NtStatus::INVALID_PARAMETER;
         let Ok(request) = SessionSetupRequest::decode(message.of(item)) else {
-            return Started::new(invalid, early);
+            return StartedRequest::new(invalid, early);
         };
-        let Some(negotiated) = self.negotiated else { return Started::new(invalid, early) };
+        let Some(negotiated) = self.negotiated else { return StartedRequest::new(invalid, early) };
         let (id, key) = match self.find_setup(message, item, &request, negotiated) {
             Ok(found) => found,
             Err(refusal) => return refusal.into(),
@@ -69,10 +69,13 @@ impl Engine {
             if refused.is_power_of_two() {
                 tracing::warn!(%peer, refused, "log-ons refused without a check: too many log-ons from this address have failed");
             }
-            return Started::new(with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED)), key);
+            return StartedRequest::new(
+                with_session_id(id, Reply::error(NtStatus::REQUEST_NOT_ACCEPTED)),
+                key,
+            );
         }
         let Some(setup) = self.setups.get_mut(&id) else {
-            return Started::new(NtStatus::USER_SESSION_DELETED, key);
+            return StartedRequest::new(NtStatus::USER_SESSION_DELETED, key);
         };
         let hashes = negotiated.dialect == 0x0311;
         if hashes {
@@ -87,7 +90,7 @@ impl Engine {
                 if hashes {
                     reply = reply.with(|extra| extra.hash_into = Some(HashInto::Setup(id)));
                 }
-                Started::new(with_session_id(id, reply), key)
+                StartedRequest::new(with_session_id(id, reply), key)
             }
             Step::Failed(error) => self.logon_failed(id, error, key),
             Step::Done { token, identity, session_key } => {
@@ -98,13 +101,13 @@ impl Engine {
     }
 
     /// The authentication of this id has failed: the reply is delayed.
-    fn logon_failed(&mut self, id: u64, error: AuthError, key: Option<Arc<SigningKey>>) -> Started {
+    fn logon_failed(&mut self, id: u64, error: AuthError, key: Option<Arc<SigningKey>>) -> StartedRequest {
         let peer = self.facts.peer;
         let setup = self.setups.remove(&id);
         let claimed = setup.as_ref().and_then(|s| s.acceptor.claimed().cloned()).unwrap_or_default();
         // A malformed token or a null session is no attempt to guess a secret.
         let failed = match error.kind() {
-            FailureKind::AccessDenied | FailureKind::Malformed => Failed::default(),
+            FailureKind::AccessDenied | FailureKind::Malformed => LogonFailure::default(),
             FailureKind::LogonFailure | FailureKind::AccountDisabled => {
                 let (account, now) = (&claimed.user, self.server.env.instant(self.now));
                 self.server.failed_logons.failed(peer.ip(), account, now)
@@ -115,12 +118,12 @@ impl Engine {
         let reply = Reply::error(of_auth(error)).with(|extra| extra.session_id = Some(id));
         let outcome = match setup.map(|s| s.purpose) {
             // MS-SMB2 3.3.5.5.3: a failed re-authentication ends the session on all its channels.
-            Some(Purpose::Again(session)) => self.end_session(&session, SessionEnd::Closed, reply),
+            Some(Purpose::Reauthenticate(session)) => self.end_session(&session, SessionEnd::Closed, reply),
             _ => Outcome::Reply(reply),
         };
         let cancel = Cancel::lasting();
-        let outcome = self.hold_back(outcome, failed.delay, cancel.clone());
-        Started { cancel, ..Started::new(outcome, key) }
+        let outcome = self.delay_reply(outcome, failed.delay, cancel.clone());
+        StartedRequest { cancel, ..StartedRequest::new(outcome, key) }
     }
 
     /// The authentication of this id has succeeded.
@@ -142,7 +145,7 @@ impl Engine {
                 Ok(flags)
             }
             Purpose::Bind(s) => self.bind(&s, &identity, session_key, &setup.preauth, negotiated),
-            Purpose::Again(s) => self.again(&s, &identity),
+            Purpose::Reauthenticate(s) => self.reauthenticate(&s, &identity),
         }
     }
 
@@ -154,10 +157,10 @@ impl Engine {
         token: &[u8],
         request: &SessionSetupRequest<'_>,
         key: Option<Arc<SigningKey>>,
-    ) -> Started {
+    ) -> StartedRequest {
         let session_flags = match done {
             Ok(flags) => flags,
-            Err(status) => return Started::new(with_session_id(id, Reply::error(status)), key),
+            Err(status) => return StartedRequest::new(with_session_id(id, Reply::error(status)), key),
         };
         // MS-SMB2 3.3.5.5.3: the final response is signed with the new channel's key.
         let key = self.channels.get(&id).map(|c| Arc::clone(&c.signing));
@@ -169,11 +172,11 @@ impl Engine {
         } else {
             Outcome::Reply(reply)
         };
-        Started::new(outcome, key)
+        StartedRequest::new(outcome, key)
     }
 
     /// Delays a reply by this time, unless the connection ends before.
-    fn hold_back(&self, outcome: Outcome, delay: Duration, cancel: Cancel) -> Outcome {
+    fn delay_reply(&self, outcome: Outcome, delay: Duration, cancel: Cancel) -> Outcome {
         if delay.is_zero() {
             return outcome;
         }
@@ -196,10 +199,10 @@ impl Engine {
         item: &Item,
         request: &SessionSetupRequest<'_>,
         negotiated: Negotiated,
-    ) -> Result<(u64, Option<Arc<SigningKey>>), Refusal> {
+    ) -> Result<(u64, Option<Arc<SigningKey>>), RefusedRequest> {
         let id = item.header.session_id;
         let early = self.signs_early(&item.header);
-        let refused = |status| Refusal::new(status, early.clone());
+        let refused = |status| RefusedRequest::new(status, early.clone());
         let binding = request.flags.contains(SessionSetupFlags::BINDING);
         if id == 0 {
             if binding {
@@ -215,7 +218,7 @@ impl Engine {
             let session = self.may_bind(message, item, negotiated)?;
             let key = Some(Arc::clone(&session.signing));
             if !self.setups.contains_key(&id) {
-                self.check_room().map_err(|status| Refusal::new(status, key.clone()))?;
+                self.check_room().map_err(|status| RefusedRequest::new(status, key.clone()))?;
                 self.begin_setup(id, Purpose::Bind(session));
             }
             return Ok((id, key));
@@ -227,7 +230,7 @@ impl Engine {
             }
             may_reauthenticate(channel, message, item)?;
             if !self.setups.contains_key(&id) {
-                self.begin_setup(id, Purpose::Again(session));
+                self.begin_setup(id, Purpose::Reauthenticate(session));
             }
             return Ok((id, early));
         }
@@ -252,7 +255,7 @@ impl Engine {
 
     fn begin_setup(&mut self, id: u64, purpose: Purpose) {
         let mut config = AcceptorConfig::new(&self.server.config.name);
-        if matches!(purpose, Purpose::Again(_)) {
+        if matches!(purpose, Purpose::Reauthenticate(_)) {
             config = config.with_anonymous();
         }
         let now = FileTime::from_unix(self.server.env.unix_time());
@@ -315,7 +318,11 @@ impl Engine {
 
     /// MS-SMB2 3.3.5.5.3: re-authentication keeps the keys. It may be anonymous, with no rights until the account logs on
     /// again; another account is refused.
-    fn again(&mut self, session: &Arc<Session>, identity: &Identity) -> Result<SessionFlags, NtStatus> {
+    fn reauthenticate(
+        &mut self,
+        session: &Arc<Session>,
+        identity: &Identity,
+    ) -> Result<SessionFlags, NtStatus> {
         let anonymous = identity.sid == Sid::anonymous();
         if !anonymous && !session.user.is_account(identity) {
             return Err(NtStatus::ACCESS_DENIED);

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use smb_auth::sign::SigningKey;
 use smb_wire::{Command, FileId, Header, HeaderFlags, NtStatus};
 
-use super::chain::Refusal;
+use super::chain::RefusedRequest;
 use super::channel::Channel;
 use super::incoming::{InMessage, Item};
 use crate::Server;
@@ -27,11 +27,11 @@ pub(super) fn session<'c>(
     message: &InMessage,
     item: &Item,
     now_us: u64,
-) -> Result<&'c mut Channel, Refusal> {
+) -> Result<&'c mut Channel, RefusedRequest> {
     let deleted = NtStatus::USER_SESSION_DELETED;
-    let channel = channels.get_mut(&item.header.session_id).ok_or(Refusal::new(deleted, None))?;
+    let channel = channels.get_mut(&item.header.session_id).ok_or(RefusedRequest::new(deleted, None))?;
     if channel.session.is_ended() {
-        return Err(Refusal::new(deleted, signing_key(channel, message, &item.header).cloned()));
+        return Err(RefusedRequest::new(deleted, signing_key(channel, message, &item.header).cloned()));
     }
     signature(channel, message, item)?;
     channel.session.last_used_us.store(now_us, Ordering::Relaxed);
@@ -41,11 +41,11 @@ pub(super) fn session<'c>(
 /// MS-SMB2 3.3.5.2.4, with 3.3.5.2.1.1 and the end of 3.3.5.2.9: checks that a request is signed or encrypted as its
 /// session demands; records which it is.
 #[inline]
-fn signature(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), Refusal> {
+fn signature(channel: &Channel, message: &InMessage, item: &Item) -> Result<(), RefusedRequest> {
     let session = &channel.session;
     let is_signed = item.header.flags.contains(HeaderFlags::SIGNED);
     let refused =
-        |status, signs: bool| Err(Refusal::new(status, signs.then(|| Arc::clone(&channel.signing))));
+        |status, signs: bool| Err(RefusedRequest::new(status, signs.then(|| Arc::clone(&channel.signing))));
     match &message.encrypted {
         // MS-SMB2 3.3.5.2.1.1: the transform header and the message name the same session.
         Some(e) if e.id != session.id => return refused(NtStatus::USER_SESSION_DELETED, false),

@@ -124,7 +124,7 @@ pub(crate) struct Contention {
 
 /// The current state of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HolderState {
     /// The holder's number, unique in the server, so that holders can be compared with one load.
     pub(crate) token: u64,
     pub(crate) state: LeaseState,
@@ -134,7 +134,7 @@ pub(crate) struct Held {
 
 /// A holder from before the server's restart.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Restored {
+pub(crate) struct RestoredHolder {
     pub(crate) id: HolderId,
     pub(crate) token: u64,
     pub(crate) state: LeaseState,
@@ -143,7 +143,7 @@ pub(crate) struct Restored {
 
 /// Why an acknowledgement is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AcknowledgeError {
     /// No break is under way.
     NotBreaking,
     /// The client would keep more rights than the break allows.
@@ -177,7 +177,7 @@ struct Holder {
     /// Opens that share it.
     opens: usize,
     /// How long its client may take to acknowledge.
-    patience: Duration,
+    acknowledge_timeout: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -193,7 +193,7 @@ struct Breaking {
 
 /// Facts about the stream that decide what can be granted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Situation {
+pub(crate) struct GrantConditions {
     /// Opens of other holders have it open for more than its attributes.
     pub(crate) others: bool,
     /// Some open holds byte-range locks.
@@ -213,12 +213,12 @@ impl Caching {
         }
     }
 
-    pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
+    pub(crate) fn held(&self, id: HolderId) -> Option<HolderState> {
         self.holders.iter().find(|h| h.id == id).map(Holder::held)
     }
 
     /// Restores the caching rights of an open from before the server's restart; returns its holder's state.
-    pub(crate) fn restore(&mut self, r: Restored) -> Held {
+    pub(crate) fn restore(&mut self, r: RestoredHolder) -> HolderState {
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == r.id) {
             // The records of a lease's opens were stored at different times: the lease has the state of the latest.
             holder.opens += 1;
@@ -267,25 +267,25 @@ impl Caching {
         result
     }
 
-    /// Adds an open to its holder, or creates one, and grants what the situation allows (MS-FSA 2.1.5.18). The breaks
+    /// Adds an open to its holder, or creates one, and grants what the conditions allow (MS-FSA 2.1.5.18). The breaks
     /// that [`Caching::contend`] reported must be complete.
     pub(crate) fn grant(
         &mut self,
         open: u64,
-        wish: CachingRequest,
-        s: Situation,
+        caching_request: CachingRequest,
+        s: GrantConditions,
         token: u64,
-        patience: Option<Duration>,
-    ) -> Option<(HolderId, Held)> {
-        let id = match wish {
+        acknowledge_timeout: Option<Duration>,
+    ) -> Option<(HolderId, HolderState)> {
+        let id = match caching_request {
             CachingRequest::Nothing => return None,
             CachingRequest::Oplock(_) => HolderId::Oplock(open),
             CachingRequest::Lease(l) => HolderId::Lease(l.id),
         };
-        let granted = self.grantable(id, wish, s);
+        let granted = self.grantable(id, caching_request, s);
         if let Some(holder) = self.holders.iter_mut().find(|h| h.id == id) {
             holder.opens += 1;
-            let wanted = if let CachingRequest::Lease(l) = wish { l.state } else { NONE };
+            let wanted = if let CachingRequest::Lease(l) = caching_request { l.state } else { NONE };
             // MS-SMB2 3.3.5.9.8: promoted only to a superset, in full, and not while it breaks.
             let promotes = wanted.contains(holder.state) && granted == wanted && granted != holder.state;
             if promotes && holder.breaking.is_none() {
@@ -294,26 +294,27 @@ impl Caching {
             }
             return Some((id, holder.held()));
         }
-        let version = match wish {
+        let version = match caching_request {
             CachingRequest::Lease(LeaseRequest { version: LeaseVersion::V2 { parent, epoch }, .. }) => {
                 LeaseVersion::V2 { parent, epoch: epoch.wrapping_add(1) }
             }
             _ => LeaseVersion::V1,
         };
-        if matches!(wish, CachingRequest::Oplock(_)) && granted.is_empty() {
+        if matches!(caching_request, CachingRequest::Oplock(_)) && granted.is_empty() {
             return None;
         }
-        let patience = patience.unwrap_or(ACKNOWLEDGE);
-        let holder = Holder { id, token, state: granted, breaking: None, version, opens: 1, patience };
+        let acknowledge_timeout = acknowledge_timeout.unwrap_or(ACKNOWLEDGE);
+        let holder =
+            Holder { id, token, state: granted, breaking: None, version, opens: 1, acknowledge_timeout };
         let held = holder.held();
         self.holders.push(holder);
         Some((id, held))
     }
 
-    fn grantable(&self, id: HolderId, wish: CachingRequest, s: Situation) -> LeaseState {
+    fn grantable(&self, id: HolderId, caching_request: CachingRequest, s: GrantConditions) -> LeaseState {
         let others = || self.holders.iter().filter(|h| h.id != id && !h.state.is_empty());
         let is_lease = |h: &Holder| matches!(h.id, HolderId::Lease(_));
-        let mut state = match wish {
+        let mut state = match caching_request {
             CachingRequest::Nothing => NONE,
             CachingRequest::Oplock(_) if s.directory => NONE,
             CachingRequest::Oplock(level) => state_of(level),
@@ -329,7 +330,7 @@ impl Caching {
         if s.others || others().next().is_some() {
             state &= !W;
         }
-        match wish {
+        match caching_request {
             // An oplock is not granted beside a lease with handle caching, which would need the break of a lease.
             CachingRequest::Oplock(_) if others().any(|h| is_lease(h) && h.state.contains(H)) => NONE,
             CachingRequest::Oplock(_) if state != R | W && state != R | W | H => R,
@@ -356,18 +357,18 @@ impl Caching {
     /// (MS-SMB2 3.3.5.22).
     ///
     /// # Errors
-    /// See [`Refused`].
+    /// See [`AcknowledgeError`].
     pub(crate) fn acknowledge(
         &mut self,
         id: HolderId,
         kept: LeaseState,
         now: Moment,
-    ) -> Result<Option<Notice>, Refused> {
+    ) -> Result<Option<Notice>, AcknowledgeError> {
         self.expire(now);
-        let holder = self.holders.iter_mut().find(|h| h.id == id).ok_or(Refused::NotBreaking)?;
-        let breaking = holder.breaking.ok_or(Refused::NotBreaking)?;
+        let holder = self.holders.iter_mut().find(|h| h.id == id).ok_or(AcknowledgeError::NotBreaking)?;
+        let breaking = holder.breaking.ok_or(AcknowledgeError::NotBreaking)?;
         if !breaking.to.contains(kept) {
-            return Err(Refused::TooMuch);
+            return Err(AcknowledgeError::TooMuch);
         }
         holder.breaking = None;
         holder.state = kept;
@@ -394,7 +395,7 @@ impl Caching {
     }
 
     /// The client of a holder is disconnected: it cannot acknowledge, and its timer starts when it reconnects
-    /// ([`Caching::remind`]). Before `until` it reconnects, or its opens are closed.
+    /// ([`Caching::resend_notice`]). Before `until` it reconnects, or its opens are closed.
     pub(crate) fn suspend(&mut self, id: HolderId, until: Moment) {
         let holder = self.holders.iter_mut().find(|h| h.id == id);
         if let Some(breaking) = holder.and_then(|h| h.breaking.as_mut()) {
@@ -403,10 +404,10 @@ impl Caching {
     }
 
     /// The notice of a break in progress, for a client that has reconnected. The acknowledgement timer starts again.
-    pub(crate) fn remind(&mut self, id: HolderId, now: Moment) -> Option<Notice> {
+    pub(crate) fn resend_notice(&mut self, id: HolderId, now: Moment) -> Option<Notice> {
         let holder = self.holders.iter_mut().find(|h| h.id == id)?;
         let breaking = holder.breaking.as_mut()?;
-        breaking.until = now.after(holder.patience);
+        breaking.until = now.after(holder.acknowledge_timeout);
         let epoch = if let LeaseVersion::V2 { epoch, .. } = holder.version { epoch } else { 0 };
         Some(Notice { holder: id, from: holder.state, to: breaking.to, acknowledge: true, epoch })
     }
@@ -438,7 +439,7 @@ impl Caching {
 /// are not stored: where the holder has no W, other opens may have changed the data since its record was stored. An
 /// epoch that is ahead by more than one makes the client purge its cache (MS-SMB2 3.2.5.7.5); a client without epochs
 /// caches nothing until it asks again.
-fn restored(r: Restored) -> (LeaseState, LeaseVersion) {
+fn restored(r: RestoredHolder) -> (LeaseState, LeaseVersion) {
     match r.version {
         _ if r.state.contains(W) => (r.state, r.version),
         LeaseVersion::V2 { parent, epoch } => {
@@ -449,18 +450,18 @@ fn restored(r: Restored) -> (LeaseState, LeaseVersion) {
 }
 
 impl Holder {
-    fn restored(r: Restored) -> Holder {
-        let patience = match r.id {
+    fn restored(r: RestoredHolder) -> Holder {
+        let acknowledge_timeout = match r.id {
             HolderId::Oplock(_) => ACKNOWLEDGE_PERSISTENT_OPLOCK,
             HolderId::Lease(_) => ACKNOWLEDGE_PERSISTENT_LEASE,
         };
-        let Restored { id, token, .. } = r;
+        let RestoredHolder { id, token, .. } = r;
         let (state, version) = restored(r);
-        Holder { id, token, state, breaking: None, version, opens: 1, patience }
+        Holder { id, token, state, breaking: None, version, opens: 1, acknowledge_timeout }
     }
 
-    fn held(&self) -> Held {
-        Held {
+    fn held(&self) -> HolderState {
+        HolderState {
             token: self.token,
             state: self.state,
             breaking: self.breaking.is_some(),
@@ -528,7 +529,7 @@ impl Holder {
     fn announce(&mut self, to: LeaseState, must: LeaseState, now: Moment) -> Notice {
         let (from, acknowledge) = (self.state, self.state.intersects(W | H));
         if acknowledge {
-            self.breaking = Some(Breaking { from, to, must, until: now.after(self.patience) });
+            self.breaking = Some(Breaking { from, to, must, until: now.after(self.acknowledge_timeout) });
         } else {
             self.state = to;
         }

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use env::Moment;
 use smb_wire::msg::LeaseState;
 
-use super::caching::{self, Caching, Contention, Held, HolderId, Loss, Operation};
+use super::caching::{self, Caching, Contention, HolderId, HolderState, Loss, Operation};
 use super::{FileState, StreamState};
 
 impl FileState {
     /// Another program changed data of the unnamed stream: breaks the rights of its holders.
-    pub(crate) fn data_changed_outside(&self, now: Moment) -> Contention {
+    pub(crate) fn data_changed_externally(&self, now: Moment) -> Contention {
         let mut state = self.state.lock();
         let unnamed = state.streams.iter_mut().find(|e| e.name.is_none());
         let contention = unnamed.map(|e| e.caching.contend(None, Operation::Data, now)).unwrap_or_default();
@@ -43,19 +43,20 @@ impl FileState {
     /// A client acknowledges a break; see [`Caching::acknowledge`].
     ///
     /// # Errors
-    /// See [`caching::Refused`].
+    /// See [`caching::AcknowledgeError`].
     pub(crate) fn acknowledge(
         &self,
         id: HolderId,
         kept: LeaseState,
         now: Moment,
-    ) -> Result<Option<caching::Notice>, caching::Refused> {
-        self.with_holder(id, |c| c.acknowledge(id, kept, now)).unwrap_or(Err(caching::Refused::NotBreaking))
+    ) -> Result<Option<caching::Notice>, caching::AcknowledgeError> {
+        self.with_holder(id, |c| c.acknowledge(id, kept, now))
+            .unwrap_or(Err(caching::AcknowledgeError::NotBreaking))
     }
 
-    /// The notice of a break in progress; see [`Caching::remind`].
-    pub(crate) fn remind(&self, id: HolderId, now: Moment) -> Option<caching::Notice> {
-        self.with_holder(id, |c| c.remind(id, now)).flatten()
+    /// The notice of a break in progress; see [`Caching::resend_notice`].
+    pub(crate) fn resend_notice(&self, id: HolderId, now: Moment) -> Option<caching::Notice> {
+        self.with_holder(id, |c| c.resend_notice(id, now)).flatten()
     }
 
     /// A holder's client cannot be reached, or its acknowledgement was invalid: it loses all its rights.
@@ -82,7 +83,7 @@ impl FileState {
     }
 
     /// The current state of a holder.
-    pub(crate) fn held(&self, id: HolderId) -> Option<Held> {
+    pub(crate) fn held(&self, id: HolderId) -> Option<HolderState> {
         self.state.lock().streams.iter().find_map(|e| e.caching.held(id))
     }
 

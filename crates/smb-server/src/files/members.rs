@@ -6,22 +6,24 @@ use std::sync::atomic::Ordering;
 use smb_wire::NtStatus;
 use vfs::StreamName;
 
-use super::caching::{self, Caching, CachingRequest, Contention, HolderId, LeaseId, Operation, Situation};
+use super::caching::{
+    self, Caching, CachingRequest, Contention, GrantConditions, HolderId, LeaseId, Operation,
+};
 use super::locks::LockRefusal;
-use super::{AccessClass, FileState, Joined, Joining, Member, State, StreamEntry, StreamState};
+use super::{AccessClass, FileState, JoinOptions, JoinedMember, Member, State, StreamEntry, StreamState};
 
 impl State {
     /// Whether a member may join: share modes first, then caching rights (MS-FSA 2.1.5.1.2.2, 2.1.5.1.2).
     pub(super) fn admit(
         &mut self,
         member: &Member,
-        joining: Joining,
+        join_options: JoinOptions,
     ) -> Result<Vec<caching::Notice>, (NtStatus, Contention)> {
-        let by = match joining.wish {
+        let by = match join_options.caching_request {
             CachingRequest::Lease(l) => Some(HolderId::Lease(l.id)),
             _ => None,
         };
-        let overwrites = joining.overwrites;
+        let overwrites = join_options.overwrites;
         let compatible = self.members.iter().all(|m| match m.stream == member.stream {
             true => m.mode.compatible(member.mode),
             // MS-FSA 2.1.5.1.2.1: deleting the unnamed stream or the directory deletes all streams.
@@ -38,7 +40,7 @@ impl State {
                 Err((NtStatus::SHARING_VIOLATION, Contention::default()))
             };
         };
-        let mut contend = |operation| entry.caching.contend(by, operation, joining.now);
+        let mut contend = |operation| entry.caching.contend(by, operation, join_options.now);
         if !compatible {
             return Err((NtStatus::SHARING_VIOLATION, contend(Operation::Sharing { overwrites })));
         }
@@ -49,9 +51,9 @@ impl State {
                 return Err((NtStatus::SHARING_VIOLATION, contention));
             }
         }
-        let contention = match member.looks {
+        let contention = match member.access_class {
             AccessClass::AttributesOnly if !overwrites => return Ok(Vec::new()),
-            AccessClass::SecurityToo if !overwrites => contend(Operation::OpenSecurity),
+            AccessClass::AttributesAndSecurity if !overwrites => contend(Operation::OpenSecurity),
             _ => contend(Operation::Open { overwrites }),
         };
         match contention.wait_until {
@@ -70,26 +72,38 @@ impl State {
     }
 
     /// Adds a member that was admitted, and grants it the caching rights that it requests.
-    pub(super) fn add(&mut self, file: &Arc<FileState>, mut member: Member, joining: Joining) -> Joined {
+    pub(super) fn add(
+        &mut self,
+        file: &Arc<FileState>,
+        mut member: Member,
+        join_options: JoinOptions,
+    ) -> JoinedMember {
         let at = self.stream_entry(&member.stream);
-        let own = match joining.wish {
+        let own = match join_options.caching_request {
             CachingRequest::Lease(l) => Some(HolderId::Lease(l.id)),
             _ => None,
         };
         let another = |m: &Member| own.is_none() || m.holder != own;
-        let little = if own.is_some() { AccessClass::SecurityToo } else { AccessClass::AttributesOnly };
-        let others = self.members.iter().any(|m| m.stream == member.stream && m.looks > little && another(m));
+        let little =
+            if own.is_some() { AccessClass::AttributesAndSecurity } else { AccessClass::AttributesOnly };
+        let others =
+            self.members.iter().any(|m| m.stream == member.stream && m.access_class > little && another(m));
         let entry = &mut self.streams[at];
         let locked = entry.stream.lock_count.load(Ordering::Acquire) > 0;
-        let situation = Situation { others, locked, directory: joining.directory };
-        let caching =
-            entry.caching.grant(member.open, joining.wish, situation, joining.token, joining.patience);
+        let conditions = GrantConditions { others, locked, directory: join_options.directory };
+        let caching = entry.caching.grant(
+            member.open,
+            join_options.caching_request,
+            conditions,
+            join_options.token,
+            join_options.acknowledge_timeout,
+        );
         entry.show();
         member.holder = caching.map(|(id, _)| id);
         let stream = Arc::clone(&entry.stream);
         let (parent_lease, posix) = (member.parent_lease, member.posix);
         self.members.push(member);
-        Joined { file: Arc::clone(file), stream, caching, parent_lease, posix }
+        JoinedMember { file: Arc::clone(file), stream, caching, parent_lease, posix }
     }
 
     /// Removes a member from its holder, and its stream if it was the stream's last. Returns the lease that this ends,

@@ -25,7 +25,7 @@ pub(crate) struct Removal {
     /// The parent lease of the open that marked it.
     pub(crate) parent_lease: Option<LeaseKey>,
     /// The file had no other name when it was marked: see [`Removal::is_of`].
-    sole: bool,
+    only_link: bool,
     /// With POSIX semantics, the open that marked it: the name is removed when that is closed, even if other opens
     /// remain.
     posix_open: Option<u64>,
@@ -39,7 +39,7 @@ pub(crate) struct Mark {
     /// FILE_DISPOSITION_POSIX_SEMANTICS.
     pub(crate) posix: bool,
     /// The file has no other name.
-    pub(crate) sole: bool,
+    pub(crate) only_link: bool,
 }
 
 impl Removal {
@@ -52,12 +52,12 @@ impl Removal {
     /// through a symbolic link to a directory, in another case, as another form of a virtual disk. So the paths matter
     /// only if the file has several links.
     pub(super) fn is_of(&self, member: &Member) -> bool {
-        self.sole || !Arc::ptr_eq(&self.share, &member.share) || self.path == member.path
+        self.only_link || !Arc::ptr_eq(&self.share, &member.share) || self.path == member.path
     }
 
     /// Whether this is certainly the name of an open, so that an open may replace or end the mark.
     pub(super) fn is_same_link(&self, member: &Member) -> bool {
-        self.sole && member.sole || self.is_by(member)
+        self.only_link && member.only_link || self.is_by(member)
     }
 
     fn is_running(&self) -> bool {
@@ -73,7 +73,7 @@ impl Member {
             path: self.path.clone(),
             id,
             parent_lease: self.parent_lease,
-            sole: self.sole,
+            only_link: self.only_link,
             posix_open: None,
             running_for: None,
         }
@@ -173,8 +173,8 @@ impl FileState {
     /// The file has got another name.
     pub(crate) fn linked(&self) {
         let mut state = self.state.lock();
-        state.members.iter_mut().for_each(|m| m.sole = false);
-        state.removals.iter_mut().for_each(|r| r.sole = false);
+        state.members.iter_mut().for_each(|m| m.only_link = false);
+        state.removals.iter_mut().for_each(|r| r.only_link = false);
     }
 
     /// How many of its names are marked for deletion. A directory has one name.
@@ -182,7 +182,7 @@ impl FileState {
         self.state.lock().removals.len()
     }
 
-    /// A name to remove for an open that was closed, after [`FileTable::leave`] has requested it; call
+    /// A name to remove for an open that was closed, after [`FileTable::leave_file`] has requested it; call
     /// [`FileTable::removed`] then.
     pub(crate) fn removal(&self, open: u64) -> Option<Removal> {
         self.state.lock().removals.iter().find(|r| r.running_for == Some(open)).cloned()
@@ -210,9 +210,9 @@ impl FileState {
         if let Some(stream) = state.named_stream(open) {
             return stream.deleting.store(mark.is_some(), Ordering::Release);
         }
-        if let Some(Mark { posix, sole }) = mark {
+        if let Some(Mark { posix, only_link }) = mark {
             let posix_open = posix.then_some(open);
-            state.members[member].sole = sole;
+            state.members[member].only_link = only_link;
             let removal = Removal { posix_open, ..state.members[member].removal(self.id) };
             state.mark(removal, member);
         } else {

@@ -9,10 +9,12 @@ use env::Moment;
 use smb_wire::NtStatus;
 use vfs::{FileKey, StreamName, VfsPath};
 
-use super::caching::{self, Operation, Restored};
+use super::caching::{self, Operation, RestoredHolder};
 use super::locks::LockRange;
 use super::share_mode::ShareMode;
-use super::{FileState, FileTable, Joined, Joining, Left, Member, Refusal, State, StreamState};
+use super::{
+    CloseActions, FileState, FileTable, JoinOptions, JoinedMember, Member, Refusal, State, StreamState,
+};
 use crate::namespace::{Namespace, Snapshot};
 use crate::share::Share;
 
@@ -45,31 +47,31 @@ impl FileTable {
     ///
     /// # Errors
     /// See [`Refusal`].
-    pub(crate) fn join(
+    pub(crate) fn join_file(
         &self,
         namespace: &Namespace,
         id: FileKey,
         snapshot: Snapshot,
         member: Member,
-        joining: Joining,
-    ) -> Result<(Joined, Vec<caching::Notice>), Refusal> {
+        join_options: JoinOptions,
+    ) -> Result<(JoinedMember, Vec<caching::Notice>), Refusal> {
         let mut files = self.by_id.lock();
         if !namespace.is_current(snapshot, &member.share, &member.path, id) {
-            return Err(Refusal::Again);
+            return Err(Refusal::Retry);
         }
         let file = files.entry(id).or_insert_with(|| Arc::new(FileState::new(id)));
         let file = Arc::clone(file);
         let mut state = file.state.lock();
         if state.claimed {
-            return Err(Refusal::Again);
+            return Err(Refusal::Retry);
         }
-        if let Some(refusal) = state.refused_by_removal(&file, &member, joining.now) {
+        if let Some(refusal) = state.refused_by_removal(&file, &member, join_options.now) {
             return Err(refusal);
         }
-        let admitted = state.admit(&member, joining);
+        let admitted = state.admit(&member, join_options);
         match admitted {
             Ok(notices) => {
-                let joined = state.add(&file, member, joining);
+                let joined = state.add(&file, member, join_options);
                 Ok((joined, notices))
             }
             Err((status, mut contention)) => {
@@ -86,9 +88,9 @@ impl FileTable {
         &self,
         id: FileKey,
         mut member: Member,
-        caching: Option<Restored>,
+        caching: Option<RestoredHolder>,
         locks: Vec<(LockRange, bool)>,
-    ) -> Joined {
+    ) -> JoinedMember {
         let mut files = self.by_id.lock();
         let file = Arc::clone(files.entry(id).or_insert_with(|| Arc::new(FileState::new(id))));
         let mut state = file.state.lock();
@@ -102,12 +104,12 @@ impl FileTable {
         state.members.push(member);
         drop((state, files));
         stream.with_locks(|t| t.restore(open, locks));
-        Joined { file, stream, caching: held, parent_lease, posix }
+        JoinedMember { file, stream, caching: held, parent_lease, posix }
     }
 
-    /// Removes an open and its locks from its file (MS-FSA 2.1.5.5). If [`Left::remove`] is set, the caller removes
-    /// each name in [`FileState::removal`] from the backend, and then calls [`FileTable::removed`].
-    pub(crate) fn leave(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> Left {
+    /// Removes an open and its locks from its file (MS-FSA 2.1.5.5). If [`CloseActions::remove`] is set, the caller
+    /// removes each name in [`FileState::removal`] from the backend, and then calls [`FileTable::removed`].
+    pub(crate) fn leave_file(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) -> CloseActions {
         let left = self.leave_members(file, open);
         // After the removal: an open that is no member gets no lock any more.
         stream.release_locks(open);
@@ -115,19 +117,21 @@ impl FileTable {
         left
     }
 
-    fn leave_members(&self, file: &Arc<FileState>, open: u64) -> Left {
+    fn leave_members(&self, file: &Arc<FileState>, open: u64) -> CloseActions {
         let mut files = self.by_id.lock();
         let mut state = file.state.lock();
-        let Some(i) = state.members.iter().position(|m| m.open == open) else { return Left::default() };
+        let Some(i) = state.members.iter().position(|m| m.open == open) else {
+            return CloseActions::default();
+        };
         let member = state.members.swap_remove(i);
-        let (lease_gone, remove_stream) = state.stop_caching(&member);
+        let (ended_lease, remove_stream) = state.stop_caching(&member);
         let marks = member.delete_on_close && member.stream.is_none();
         if marks && !state.removals.iter().any(|r| r.is_same_link(&member)) {
             state.removals.push(member.removal(file.id));
         }
         let remove = state.start_removals(open, Some(&member));
         FileTable::forget_if_unused(&mut files, file, &state);
-        Left { lease_gone, remove, remove_stream }
+        CloseActions { ended_lease, remove, remove_stream }
     }
 
     /// Called when a member has left, or a stream or name is removed: removes a file without members, streams and
@@ -138,8 +142,8 @@ impl FileTable {
         }
     }
 
-    /// Called when the removal of a stream that [`FileTable::leave`] requested has completed or failed. `open` is the
-    /// open that was closed: it may now have names to remove, see [`FileState::removal`].
+    /// Called when the removal of a stream that [`FileTable::leave_file`] requested has completed or failed. `open` is
+    /// the open that was closed: it may now have names to remove, see [`FileState::removal`].
     pub(crate) fn stream_removed(&self, file: &Arc<FileState>, stream: &StreamState, open: u64) {
         self.stream_ended(file, stream, Some(open));
     }

@@ -65,7 +65,7 @@ impl FileJournal {
     /// Errors of the system; InvalidData if the file is no journal.
     pub fn open(path: &Path) -> io::Result<Arc<FileJournal>> {
         let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        let Found { records, end, damaged } = read(&mut file)?;
+        let JournalContents { records, end, damaged } = read(&mut file)?;
         for at in &damaged {
             tracing::error!(path = %path.display(), "bytes {} to {} of the journal of persistent opens cannot be read: the \
                 state of one open is lost, and its client must open the file again", at.start, at.end);
@@ -210,7 +210,7 @@ fn crc(text: &[u8]) -> u32 {
 }
 
 /// The content of a journal.
-struct Found {
+struct JournalContents {
     /// The newest record of each open.
     records: BTreeMap<u64, OpenRecord>,
     /// Where the last whole entry ends.
@@ -219,10 +219,10 @@ struct Found {
     damaged: Vec<Range<usize>>,
 }
 
-fn read(file: &mut File) -> io::Result<Found> {
+fn read(file: &mut File) -> io::Result<JournalContents> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    let mut found = Found { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
+    let mut found = JournalContents { records: BTreeMap::new(), end: 0, damaged: Vec::new() };
     // The server crashed while it created the file: no open had been stored.
     if bytes.len() <= MAGIC.len() && (MAGIC.starts_with(&bytes) || bytes.iter().all(|b| *b == 0)) {
         return Ok(found);

@@ -10,7 +10,7 @@ use vfs::{Kind, VfsPath};
 pub(crate) struct Event<'a> {
     /// The name that changed; in a rename the old one.
     pub(crate) path: &'a VfsPath,
-    pub(crate) what: What<'a>,
+    pub(crate) event_kind: EventKind<'a>,
     pub(crate) origin: Origin,
 }
 
@@ -21,12 +21,12 @@ pub(crate) enum Origin {
     /// that holds that lease (MS-SMB2 2.2.13.2.10, ParentLeaseKey).
     Open { parent_lease: Option<LeaseKey> },
     /// Another program.
-    Outside,
+    OtherProgram,
 }
 
 /// What happened to the name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What<'a> {
+pub(crate) enum EventKind<'a> {
     Added(Kind),
     /// A link has taken the place of another file.
     Replaced,
@@ -57,12 +57,12 @@ impl<'a> Event<'a> {
     /// The entries that watches report, in order. Those of a rename are reported together.
     pub(super) fn notices(&self) -> SmallVec<[Notice<'a>; 2]> {
         let path = self.path;
-        match self.what {
-            What::Added(kind) => smallvec![(NotifyAction::ADDED, path, name_of(kind))],
-            What::Replaced => smallvec![(NotifyAction::MODIFIED, path, REPLACED)],
-            What::Removed(kind) => smallvec![(NotifyAction::REMOVED, path, name_of(kind))],
-            What::Modified(filter) => smallvec![(NotifyAction::MODIFIED, path, filter)],
-            What::Renamed { to, kind, replaced } => {
+        match self.event_kind {
+            EventKind::Added(kind) => smallvec![(NotifyAction::ADDED, path, name_of(kind))],
+            EventKind::Replaced => smallvec![(NotifyAction::MODIFIED, path, REPLACED)],
+            EventKind::Removed(kind) => smallvec![(NotifyAction::REMOVED, path, name_of(kind))],
+            EventKind::Modified(filter) => smallvec![(NotifyAction::MODIFIED, path, filter)],
+            EventKind::Renamed { to, kind, replaced } => {
                 let name = name_of(kind);
                 let stays = path.parent() == to.parent();
                 let (old, new) = match () {

@@ -30,16 +30,16 @@ pub(crate) struct LeasedDirectories {
 
 #[derive(Default)]
 struct Inner {
-    by_path: HashMap<VfsPath, SmallVec<[Leased; 1]>>,
+    by_path: HashMap<VfsPath, SmallVec<[LeaseEntry; 1]>>,
     by_open: HashMap<u64, VfsPath>,
 }
 
-struct Leased {
+struct LeaseEntry {
     /// The open that holds the lease.
     open: u64,
     directory: LeasedFile,
     /// Makes the backend report changes by other programs.
-    _outside: Option<WatchGuard>,
+    _external_watch: Option<WatchGuard>,
 }
 
 impl LeasedDirectories {
@@ -48,10 +48,20 @@ impl LeasedDirectories {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    pub(crate) fn add(&self, open: u64, path: VfsPath, directory: LeasedFile, outside: Option<WatchGuard>) {
+    pub(crate) fn add(
+        &self,
+        open: u64,
+        path: VfsPath,
+        directory: LeasedFile,
+        external_watch: Option<WatchGuard>,
+    ) {
         let mut inner = self.inner.lock();
         inner.by_open.insert(open, path.clone());
-        inner.by_path.entry(path).or_default().push(Leased { open, directory, _outside: outside });
+        inner.by_path.entry(path).or_default().push(LeaseEntry {
+            open,
+            directory,
+            _external_watch: external_watch,
+        });
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 

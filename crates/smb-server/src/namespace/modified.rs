@@ -9,7 +9,7 @@ use smb_wire::fscc::notify::NotifyAction;
 use smb_wire::msg::CompletionFilter;
 use vfs::{StreamName, VfsPath};
 
-use super::{Event, What};
+use super::{Event, EventKind};
 use crate::Server;
 use crate::open::{FileOpen, Open};
 use crate::share::Share;
@@ -60,7 +60,7 @@ impl Server {
         {
             self.publish_stream(&share, &path, &name, StreamChange::Data);
         }
-        if !f.file.owes() {
+        if !f.file.has_pending_changes() {
             return;
         }
         let Some((share, path)) = f.file.place_of(open.persistent) else { return };
@@ -68,7 +68,7 @@ impl Server {
         if !share.is_watched() {
             return;
         }
-        let what = What::Modified(f.file.take_pending_changes());
-        self.publish(&share, &Event { path: &path, what, origin: f.origin() });
+        let event_kind = EventKind::Modified(f.file.take_pending_changes());
+        self.publish(&share, &Event { path: &path, event_kind, origin: f.origin() });
     }
 }

@@ -48,8 +48,8 @@ async fn a_change_that_hangs_holds_up_its_own_share_only() {
     let mut hangs = n.begin_rename(&s, &f.file, true).await;
     assert!(hangs.hold_directory(&t, &path("d"), &path("g")).is_ok());
     assert!(futures_util::poll!(std::pin::pin!(n.begin_change(&s))).is_pending());
-    assert!(futures_util::poll!(std::pin::pin!(n.settled(&s))).is_pending());
-    n.settled(&other).await;
+    assert!(futures_util::poll!(std::pin::pin!(n.wait_for_directory_renames(&s))).is_pending());
+    n.wait_for_directory_renames(&other).await;
     drop(n.begin_change(&other).await);
     let mut moves = n.begin_rename(&other, &g.file, true).await;
     assert!(moves.hold_directory(&t, &path("e"), &path("g")).is_ok());
@@ -73,10 +73,10 @@ async fn a_change_concerns_its_name_and_its_file() {
     drop(change);
     join_at(&t, &n, id(3), snapshot, member(1, &s, "b\\f")).expect("another directory");
     join_at(&t, &n, id(4), snapshot, member(2, &other, "a\\f")).expect("another share");
-    assert_eq!(n.overtaken(), 0);
+    assert_eq!(n.lost_races(), 0);
     assert_eq!(join_at(&t, &n, id(5), snapshot, member(3, &s, "A\\F")).err(), Some(None));
     assert_eq!(join_at(&t, &n, id(2), snapshot, member(4, &other, "x")).err(), Some(None));
-    assert_eq!(n.overtaken(), 2);
+    assert_eq!(n.lost_races(), 2);
 }
 
 // The rename of a directory concerns the names below its former and its new path, and no others.
@@ -94,7 +94,7 @@ async fn a_moved_directory_concerns_the_names_below_it() {
     for (file, name) in [(3, "a"), (4, "a\\f"), (5, "a\\dd\\f"), (6, "gg"), (7, "b\\d\\f")] {
         join_at(&t, &n, id(file), snapshot, member(file as u64, &s, name)).expect(name);
     }
-    assert_eq!(n.overtaken(), 0);
+    assert_eq!(n.lost_races(), 0);
     for name in ["a\\d\\f", "A\\D\\e\\f", "g", "G\\f", "g\\e\\f"] {
         assert_eq!(join_at(&t, &n, id(8), snapshot, member(8, &s, name)).err(), Some(None), "{name}");
     }

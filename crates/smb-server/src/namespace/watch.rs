@@ -59,7 +59,7 @@ struct Watch {
     /// Requests in the order in which they came.
     waiting: VecDeque<(u64, oneshot::Sender<Report>)>,
     /// Makes the backend report changes by other programs.
-    _outside: Option<WatchGuard>,
+    _external_watch: Option<WatchGuard>,
 }
 
 /// The scope of a watch.
@@ -84,7 +84,7 @@ pub(crate) enum Report {
 }
 
 /// A request's place in the queue of its watch.
-pub(crate) struct Waiting<'w> {
+pub(crate) struct ChangeWait<'w> {
     watches: &'w Watches,
     open: u64,
     request: u64,
@@ -102,15 +102,15 @@ impl Watches {
         self.any() && self.inner.lock().by_open.contains_key(&open)
     }
 
-    /// Requests the next events of an open's directory. Only an open's first request uses `scope` and `outside`, which
-    /// makes the backend report changes of the directory.
+    /// Requests the next events of an open's directory. Only an open's first request uses `scope` and `external_watch`,
+    /// which makes the backend report changes of the directory.
     pub(crate) fn request(
         &self,
         open: u64,
         path: VfsPath,
         scope: Scope,
-        outside: Option<WatchGuard>,
-    ) -> Waiting<'_> {
+        external_watch: Option<WatchGuard>,
+    ) -> ChangeWait<'_> {
         let (send, report) = oneshot::channel();
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -119,11 +119,11 @@ impl Watches {
         let watch = inner.by_open.entry(open).or_insert_with(|| {
             inner.by_path.entry(path.clone()).or_default().push(open);
             self.count.fetch_add(1, Ordering::AcqRel);
-            Watch::new(path, scope, outside)
+            Watch::new(path, scope, external_watch)
         });
         watch.waiting.push_back((request, send));
         inner.bytes -= watch.deliver();
-        Waiting { watches: self, open, request, report }
+        ChangeWait { watches: self, open, request, report }
     }
 
     /// Ends the watch of an open that is being closed (MS-FSA 2.1.5.5).
@@ -211,7 +211,7 @@ impl Watches {
 }
 
 impl Watch {
-    fn new(path: VfsPath, scope: Scope, _outside: Option<WatchGuard>) -> Watch {
+    fn new(path: VfsPath, scope: Scope, _external_watch: Option<WatchGuard>) -> Watch {
         Watch {
             path,
             filter: scope.filter,
@@ -221,7 +221,7 @@ impl Watch {
             bytes: 0,
             overflowed: false,
             waiting: VecDeque::new(),
-            _outside,
+            _external_watch,
         }
     }
 
@@ -267,7 +267,7 @@ impl Watch {
     }
 }
 
-impl Waiting<'_> {
+impl ChangeWait<'_> {
     /// The answer, if it is available already.
     pub(crate) fn ready(&mut self) -> Option<Report> {
         self.report.try_recv().ok()
@@ -288,7 +288,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ChangeWait<'_> {
     fn drop(&mut self) {
         self.withdraw();
     }

@@ -25,12 +25,12 @@ pub(crate) struct Gate {
 }
 
 /// A change of data inside the gate of an open.
-pub(crate) struct Pass(Arc<Open>);
+pub(crate) struct GateGuard(Arc<Open>);
 
-impl Pass {
+impl GateGuard {
     /// Begins to change data through an open; `None` when it is being closed, or is a pipe.
-    pub(crate) fn new(open: &Arc<Open>) -> Option<Pass> {
-        open.file()?.gate.enter().then(|| Pass(Arc::clone(open)))
+    pub(crate) fn new(open: &Arc<Open>) -> Option<GateGuard> {
+        open.file()?.gate.enter().then(|| GateGuard(Arc::clone(open)))
     }
 
     pub(crate) fn open(&self) -> &Arc<Open> {
@@ -38,7 +38,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         if let Some(f) = self.0.file() {
             f.gate.leave();
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shutting_waits_for_who_is_inside_and_lets_nobody_in() {
+    fn shutting_waits_for_running_changes_and_refuses_new_ones() {
         let gate = Gate::default();
         assert!(gate.enter() && gate.enter());
         let mut shut = Box::pin(gate.shut());

@@ -31,18 +31,18 @@ const DEFERRED: u8 = 3;
 pub(crate) struct WriteTime {
     /// Changes under the lock of `before`; read without it on the path of every WRITE.
     phase: AtomicU8,
-    before: Mutex<Before>,
+    before: Mutex<PreviousTime>,
 }
 
 /// The time that is shown instead of the file system's.
-struct Before {
+struct PreviousTime {
     written: Timestamp,
     due: Moment,
 }
 
 /// The metadata changes due at close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct CloseUpdate {
     /// Data was written.
     pub(crate) written: bool,
     /// The last write time becomes the time of closing.
@@ -51,7 +51,7 @@ pub(crate) struct Due {
 
 impl Default for WriteTime {
     fn default() -> WriteTime {
-        let before = Before { written: Timestamp::default(), due: Moment::START };
+        let before = PreviousTime { written: Timestamp::default(), due: Moment::START };
         WriteTime { phase: AtomicU8::new(CLEAN), before: Mutex::new(before) }
     }
 }
@@ -71,7 +71,7 @@ impl WriteTime {
         };
         let phase = match written() {
             Some(written) => {
-                *before = Before { written, due: now().after(DELAY) };
+                *before = PreviousTime { written, due: now().after(DELAY) };
                 phase
             }
             // There is no earlier time to show: the write is visible at once.
@@ -111,10 +111,10 @@ impl WriteTime {
     }
 
     /// The metadata changes due at close; a second call returns none.
-    pub(crate) fn close(&self) -> Due {
+    pub(crate) fn close(&self) -> CloseUpdate {
         let _before = self.before.lock();
         let phase = self.phase.swap(CLEAN, Ordering::Relaxed);
-        Due { written: phase != CLEAN, time: phase == DEFERRED }
+        CloseUpdate { written: phase != CLEAN, time: phase == DEFERRED }
     }
 }
 
@@ -145,22 +145,22 @@ mod tests {
         assert_eq!(w.shown(at(12)), None);
         write(&w, 13, 11);
         assert_eq!(w.shown(at(100)), Some(time(11)));
-        assert_eq!(w.close(), Due { written: true, time: true });
-        assert_eq!(w.close(), Due { written: false, time: false });
+        assert_eq!(w.close(), CloseUpdate { written: true, time: true });
+        assert_eq!(w.close(), CloseUpdate { written: false, time: false });
     }
 
     #[test]
     fn flush_and_set_info_make_it_visible() {
         let w = WriteTime::default();
         w.flush();
-        assert_eq!(w.close(), Due { written: false, time: false });
+        assert_eq!(w.close(), CloseUpdate { written: false, time: false });
         write(&w, 10, 1);
         w.flush();
         assert_eq!(w.shown(at(10)), None);
         write(&w, 11, 10);
         w.change();
         assert_eq!(w.shown(at(11)), None);
-        assert_eq!(w.close(), Due { written: true, time: false });
+        assert_eq!(w.close(), CloseUpdate { written: true, time: false });
     }
 
     #[test]
@@ -170,6 +170,6 @@ mod tests {
         assert_eq!(w.shown(at(10)), None);
         w.write(|| at(11), || None);
         assert_eq!(w.shown(at(11)), None);
-        assert_eq!(w.close(), Due { written: true, time: false });
+        assert_eq!(w.close(), CloseUpdate { written: true, time: false });
     }
 }

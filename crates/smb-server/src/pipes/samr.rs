@@ -47,7 +47,7 @@ pub(super) fn execute(mut c: Context<'_>) -> Result<Vec<u8>, FaultStatus> {
 }
 
 /// The object of a handle, and the access granted to it.
-type Held = (Object, u32);
+type HandleAccess = (Object, u32);
 
 fn answer(
     c: &mut Context<'_>,
@@ -216,7 +216,7 @@ fn put_opened(out: &mut Vec<u8>, opened: Result<ContextHandle, NtStatus>) -> Res
 }
 
 /// Handles of another type are refused by every call (MS-SAMR 3.1.5).
-fn of_server((object, access): Held, needed: u32) -> Result<(), NtStatus> {
+fn of_server((object, access): HandleAccess, needed: u32) -> Result<(), NtStatus> {
     match object {
         Object::Server => need(access, needed),
         _ => Err(NtStatus::INVALID_HANDLE),
@@ -224,27 +224,27 @@ fn of_server((object, access): Held, needed: u32) -> Result<(), NtStatus> {
 }
 
 /// Whether the domain is BUILTIN.
-fn of_domain((object, access): Held, needed: u32) -> Result<bool, NtStatus> {
+fn of_domain((object, access): HandleAccess, needed: u32) -> Result<bool, NtStatus> {
     match object {
         Object::Domain { builtin } => need(access, needed).map(|()| builtin),
         _ => Err(NtStatus::INVALID_HANDLE),
     }
 }
 
-fn of_group((object, access): Held, needed: u32) -> Result<(), NtStatus> {
+fn of_group((object, access): HandleAccess, needed: u32) -> Result<(), NtStatus> {
     match object {
         Object::Group => need(access, needed),
         _ => Err(NtStatus::INVALID_HANDLE),
     }
 }
 
-fn of_user(d: &Directory, (object, access): Held, needed: u32) -> Result<&Account, NtStatus> {
+fn of_user(d: &Directory, (object, access): HandleAccess, needed: u32) -> Result<&Account, NtStatus> {
     let Object::User { id } = object else { return Err(NtStatus::INVALID_HANDLE) };
     need(access, needed)?;
     d.user(id).ok_or(NtStatus::NO_SUCH_USER)
 }
 
-fn of_alias(d: &Directory, (object, access): Held, needed: u32) -> Result<&Alias, NtStatus> {
+fn of_alias(d: &Directory, (object, access): HandleAccess, needed: u32) -> Result<&Alias, NtStatus> {
     let Object::Alias { builtin, id } = object else { return Err(NtStatus::INVALID_HANDLE) };
     need(access, needed)?;
     aliases(d, builtin).iter().find(|a| a.id == id).ok_or(NtStatus::NO_SUCH_ALIAS)

@@ -21,15 +21,15 @@ impl Server {
     /// no connection is left, or some seconds later if a backend does not close.
     pub async fn drain(&self, limit: Duration) {
         self.draining.store(true, Ordering::Release);
-        if self.emptied(limit).await {
+        if self.wait_until_empty(limit).await {
             return;
         }
-        self.cutting.store(true, Ordering::Release);
-        self.emptied(CLOSING).await;
+        self.force_closing.store(true, Ordering::Release);
+        self.wait_until_empty(CLOSING).await;
     }
 
     /// Waits until there are no connections; false when there are any after `limit`.
-    async fn emptied(&self, limit: Duration) -> bool {
+    async fn wait_until_empty(&self, limit: Duration) -> bool {
         let end = self.env.now() + limit;
         loop {
             self.drained.notify_waiters(); // woken connections check the flags set before
@@ -45,18 +45,18 @@ impl Server {
 
     /// Completes when the server drains.
     pub(crate) async fn draining(&self) {
-        self.told(&self.draining).await;
+        self.wait_for_flag(&self.draining).await;
     }
 
     /// Completes when its connections must close at once.
-    pub(crate) async fn cutting(&self) {
-        self.told(&self.cutting).await;
+    pub(crate) async fn force_closing(&self) {
+        self.wait_for_flag(&self.force_closing).await;
     }
 
-    async fn told(&self, what: &AtomicBool) {
+    async fn wait_for_flag(&self, flag: &AtomicBool) {
         loop {
             let wake = self.drained.notified();
-            if what.load(Ordering::Acquire) {
+            if flag.load(Ordering::Acquire) {
                 return;
             }
             wake.await;

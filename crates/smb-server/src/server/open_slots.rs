@@ -16,7 +16,7 @@ use smb_wire::NtStatus;
 use smb_wire::security::Sid;
 
 use super::Server;
-use super::unauthenticated::Warned;
+use super::unauthenticated::WarningLimiter;
 use crate::identity::User;
 
 /// The slots of all opens. Locked by CREATE and by the end of an open only.
@@ -27,7 +27,7 @@ pub(super) struct OpenSlots(Mutex<Taken>);
 struct Taken {
     all: usize,
     by_account: FxHashMap<Sid, usize>,
-    warned: Warned,
+    warnings: WarningLimiter,
 }
 
 /// The place of one open in the counts, until it is dropped.
@@ -93,7 +93,7 @@ impl OpenSlots {
     }
 
     fn is_warning_due(&self, now: Instant) -> bool {
-        self.0.lock().warned.due(now)
+        self.0.lock().warnings.due(now)
     }
 }
 

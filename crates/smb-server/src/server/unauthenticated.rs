@@ -25,7 +25,7 @@ use crate::inbox::{Inbox, Notice};
 const CLOSED_PER_SECOND: u32 = 500;
 const SECOND: Duration = Duration::from_secs(1);
 /// The time between two warnings.
-const WARNED: Duration = Duration::from_secs(10);
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The progress of an unauthenticated connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,16 +45,16 @@ pub(super) struct Connections {
     by_address: FxHashMap<IpAddr, FromAddress>,
     total: usize,
     next: u64,
-    warned: Warned,
+    warnings: WarningLimiter,
 }
 
 /// When the last warning about a limit was logged: a flood must not fill the log.
 #[derive(Default)]
-pub(super) struct Warned(Option<Instant>);
+pub(super) struct WarningLimiter(Option<Instant>);
 
-impl Warned {
+impl WarningLimiter {
     pub(super) fn due(&mut self, now: Instant) -> bool {
-        let due = self.0.is_none_or(|last| now >= last + WARNED);
+        let due = self.0.is_none_or(|last| now >= last + WARNING_INTERVAL);
         if due {
             self.0 = Some(now);
         }
@@ -95,7 +95,7 @@ impl Connections {
             n if n < bound && (modest || from.may_replace(now)) => self.close_one() || modest,
             _ => false,
         };
-        if self.total >= most && self.warned.due(now) {
+        if self.total >= most && self.warnings.due(now) {
             tracing::warn!(
                 %address,
                 "{most} connections are open without a log-on, which is the limit: some are closed to accept new ones"

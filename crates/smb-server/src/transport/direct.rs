@@ -13,7 +13,7 @@ use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
 use smb_wire::NtStatus;
 use vfs::Data;
 
-use super::{Admitted, Deadlines, Ending, TURNS, guarded, report};
+use super::{Admitted, Deadlines, ShutdownState, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine, MessageLimits, OVERHEAD, OutMessage, Pull};
 use crate::{Server, TransportKind};
 
@@ -76,10 +76,10 @@ struct DirectConnection {
     arrived_bytes: usize,
     /// An RDMA Read that waits for memory.
     waiting: Option<(Pull, BoxFuture<arena::SgMut>)>,
-    ending: Ending,
+    shutdown: ShutdownState,
     deadlines: Deadlines,
     /// The peer's progress at the last check.
-    moved: Moved,
+    last_progress: PeerProgress,
     assembling: Option<usize>,
     /// Bytes of started and incomplete RDMA Reads.
     pulling: usize,
@@ -91,7 +91,7 @@ struct DirectConnection {
 
 /// Counters that only the peer's progress changes.
 #[derive(Clone, Copy, Default)]
-struct Moved {
+struct PeerProgress {
     sent: u64,
     left_bytes: u64,
     read: u64,
@@ -127,9 +127,9 @@ impl DirectConnection {
             arrived: VecDeque::new(),
             arrived_bytes: 0,
             waiting: None,
-            ending: Ending::new(server),
+            shutdown: ShutdownState::new(server),
             deadlines: Deadlines::new(server),
-            moved: Moved::default(),
+            last_progress: PeerProgress::default(),
             assembling: None,
             pulling: 0,
             pushing: 0,
@@ -138,7 +138,7 @@ impl DirectConnection {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if let Err(e) = self.ending.poll(cx) {
+        if let Err(e) = self.shutdown.poll(cx) {
             return Poll::Ready(Err(e));
         }
         let mut answered = None;
@@ -150,7 +150,7 @@ impl DirectConnection {
                 Err(e) => return Poll::Ready(Err(e)),
             };
             let idle = self.engine.is_idle() && self.arrived.is_empty();
-            self.deadlines.draining(now, self.ending.drains && idle, any);
+            self.deadlines.draining(now, self.shutdown.is_draining && idle, any);
             if !any {
                 return self.deadlines.wait(cx, now, &self.engine);
             }
@@ -191,15 +191,15 @@ impl DirectConnection {
         };
         any |= self.pull(cx)?;
         any |= self.send()?;
-        self.look(now)?;
+        self.check_progress(now)?;
         Ok((any, answered))
     }
 
     /// Checks the peer's progress: whether it receives, answers RDMA Reads, and completes messages that it has begun.
-    fn look(&mut self, now: Moment) -> Result<(), ConnectionError> {
-        let (p, was) = (self.direct.progress(), self.moved);
+    fn check_progress(&mut self, now: Moment) -> Result<(), ConnectionError> {
+        let (p, was) = (self.direct.progress(), self.last_progress);
         let left_bytes = self.direct.tally().get(transfers::OUT_BYTES);
-        self.moved = Moved { sent: p.sent, left_bytes, read: p.read };
+        self.last_progress = PeerProgress { sent: p.sent, left_bytes, read: p.read };
         let took = p.sent != was.sent || left_bytes != was.left_bytes;
         self.deadlines.sending(now, p.sending > 0, took);
         self.deadlines.reading(now, p.reading > 0, p.read != was.read);

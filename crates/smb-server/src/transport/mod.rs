@@ -125,28 +125,28 @@ fn renew(by: &mut Option<Moment>, now: Moment, limit: Duration, waits: bool, mov
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The state of the server's shutdown, for one connection.
-struct Ending {
+struct ShutdownState {
     draining: BoxFuture<()>,
     /// The server drains: the connection is closed after [`QUIET`] without progress.
-    drains: bool,
-    cutting: BoxFuture<()>,
+    is_draining: bool,
+    force_closing: BoxFuture<()>,
 }
 
-impl Ending {
-    fn new(server: &Arc<Server>) -> Ending {
-        let (draining, cutting) = (Arc::clone(server), Arc::clone(server));
-        Ending {
+impl ShutdownState {
+    fn new(server: &Arc<Server>) -> ShutdownState {
+        let (draining, force_closing) = (Arc::clone(server), Arc::clone(server));
+        ShutdownState {
             draining: Box::pin(async move { draining.draining().await }),
-            drains: false,
-            cutting: Box::pin(async move { cutting.cutting().await }),
+            is_draining: false,
+            force_closing: Box::pin(async move { force_closing.force_closing().await }),
         }
     }
 
     /// # Errors
     /// [`ConnectionError::Cut`] when the time for draining is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
-        self.drains = self.drains || self.draining.as_mut().poll(cx).is_ready();
-        if self.cutting.as_mut().poll(cx).is_ready() { Err(ConnectionError::Cut) } else { Ok(()) }
+        self.is_draining = self.is_draining || self.draining.as_mut().poll(cx).is_ready();
+        if self.force_closing.as_mut().poll(cx).is_ready() { Err(ConnectionError::Cut) } else { Ok(()) }
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 use smb_tcp::{End, Filled, Receiver, Sender};
 use tokio::net::TcpStream;
 
-use super::{Admitted, Deadlines, Ending, TURNS, guarded, report};
+use super::{Admitted, Deadlines, ShutdownState, TURNS, guarded, report};
 use crate::connection::{ConnectionError, Engine, LOST, MessageLimits};
 use crate::{Server, TransportKind};
 
@@ -71,7 +71,7 @@ struct TcpConnection {
     pipes: Pipes,
     /// Received messages that were not yet passed to the engine.
     arrived: VecDeque<Sg>,
-    ending: Ending,
+    shutdown: ShutdownState,
     deadlines: Deadlines,
     /// Bytes received at the last check.
     received: u64,
@@ -93,7 +93,7 @@ impl TcpConnection {
             sender: Sender::default(),
             pipes: server.pipes.clone(),
             arrived: VecDeque::new(),
-            ending: Ending::new(server),
+            shutdown: ShutdownState::new(server),
             deadlines: Deadlines::new(server),
             received: 0,
             urgent: false,
@@ -103,7 +103,7 @@ impl TcpConnection {
 
     /// Runs turns until there is no progress: process received messages, poll parked requests, send finished replies.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
-        if let Err(e) = self.ending.poll(cx) {
+        if let Err(e) = self.shutdown.poll(cx) {
             return self.fail(cx, e);
         }
         let mut answered = None;
@@ -128,7 +128,7 @@ impl TcpConnection {
             }
             let moved = received || ran || sent;
             let idle = self.engine.is_idle() && self.arrived.is_empty() && self.sender.is_empty();
-            self.deadlines.draining(now, self.ending.drains && idle, moved);
+            self.deadlines.draining(now, self.shutdown.is_draining && idle, moved);
             if !moved {
                 return self.deadlines.wait(cx, now, &self.engine);
             }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 use smb_wire::NtStatus;
 use vfs::{Attributes, BasicChange, ExtendedAttribute, Kind, Node, VfsError};
 
-use super::{Found, Plan};
+use super::{OpenedFile, Plan};
 use crate::commands::metadata::stored_attributes;
 use crate::open::FileOpen;
 use crate::status;
 
 impl Plan<'_> {
     /// MS-FSA 2.1.5.1.2.3: overwrites the file if requested, and applies AllocationSize to a new or overwritten one.
-    pub(super) async fn change(&self, f: &FileOpen, found: &Found) -> Result<vfs::Stat, NtStatus> {
+    pub(super) async fn change(&self, f: &FileOpen, found: &OpenedFile) -> Result<vfs::Stat, NtStatus> {
         let (created, node) = (found.opened.created || found.resumed, &found.opened.node);
         let replaced = self.overwrites() && !created;
         let reserves = node.kind() == Kind::File && (created || replaced);
-        let allocation = self.wanted.allocation.filter(|n| *n > 0 && reserves);
+        let allocation = self.requested.allocation.filter(|n| *n > 0 && reserves);
         if !replaced && allocation.is_none() {
             return Ok(found.opened.stat);
         }
@@ -47,7 +47,7 @@ impl Plan<'_> {
                 let old = node.extended_attributes(&ctx).wait().await?;
                 set.extend(old.into_iter().map(|ea| ExtendedAttribute { value: Vec::new(), ..ea }));
             }
-            set.extend(self.wanted.extended_attributes.iter().cloned());
+            set.extend(self.requested.extended_attributes.iter().cloned());
             if !set.is_empty() {
                 node.set_extended_attributes(&ctx, set).wait().await?;
             }
@@ -59,7 +59,7 @@ impl Plan<'_> {
     }
 
     /// NTFS removes the named streams of a file that is overwritten, except those that are open.
-    async fn drop_streams(&self, f: &FileOpen, found: &Found) -> Result<(), VfsError> {
+    async fn drop_streams(&self, f: &FileOpen, found: &OpenedFile) -> Result<(), VfsError> {
         let (ctx, server) = (self.r.ctx(), &self.r.server);
         let names = f.node.streams(&ctx).wait().await?.into_iter().filter_map(|s| s.name);
         // The claims are dropped after the change: an open that found a stream before its removal cannot join it.

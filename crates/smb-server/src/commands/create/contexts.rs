@@ -14,12 +14,12 @@ use smb_wire::{AccessMask, FileId, FileTime, NtStatus, Utf16Buf};
 use vfs::{ExtendedAttribute, FileKey, SnapshotTime};
 
 use crate::commands::metadata::timestamp;
-use crate::files::caching::{Held, LeaseId, LeaseVersion};
+use crate::files::caching::{HolderState, LeaseId, LeaseVersion};
 use crate::open::AppInstance;
 
 /// The requests in the contexts of a CREATE.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct RequestedContexts {
     pub(super) extended_attributes: Vec<ExtendedAttribute>,
     /// Self-relative, as sent; validated by `access`.
     pub(super) security: Option<Vec<u8>>,
@@ -53,8 +53,8 @@ pub(super) enum Reconnect {
 ///
 /// # Errors
 /// INVALID_PARAMETER for a broken list and for contexts that exclude each other.
-pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<Wanted, NtStatus> {
-    let mut w = Wanted::default();
+pub(super) fn read(contexts: CreateContexts<'_>, posix: bool) -> Result<RequestedContexts, NtStatus> {
+    let mut w = RequestedContexts::default();
     let (mut app_id, mut app_version) = (None, None);
     for context in contexts.requests() {
         match context.map_err(|_| NtStatus::INVALID_PARAMETER)? {
@@ -106,7 +106,7 @@ fn read_aapl(bytes: &[u8]) -> Result<AaplQuery, NtStatus> {
     }
 }
 
-impl Wanted {
+impl RequestedContexts {
     /// Whether a Mac asks for its attributes in listings.
     pub(super) fn wants_mac_listings(&self) -> bool {
         self.aapl.is_some_and(|q| {
@@ -149,7 +149,7 @@ pub(super) struct Facts {
     pub(super) written: FileTime,
     pub(super) id: FileKey,
     /// The lease that the open belongs to.
-    pub(super) lease: Option<(LeaseId, Held)>,
+    pub(super) lease: Option<(LeaseId, HolderState)>,
     pub(super) durable: Option<DurableAnswer>,
     pub(super) posix: Option<PosixCreateResponse>,
     /// Listings have a Mac's attributes.
@@ -164,19 +164,19 @@ pub(super) enum DurableAnswer {
 }
 
 /// The contexts of the answer.
-pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
+pub(super) fn answer(requested: &RequestedContexts, facts: &Facts) -> CreateContextsBuf {
     let mut buf = CreateContextsBuf::new();
     let mut put = |context: CreateResponseContext<'_>| {
         buf.response(&context).expect("a fixed size fits");
     };
-    if let (Some(since), Some(access)) = (wanted.maximal_access, facts.maximal) {
+    if let (Some(since), Some(access)) = (requested.maximal_access, facts.maximal) {
         // MS-SMB2 3.3.5.9.5: the client already knows its access if the file has not changed since.
         let known = since.is_some_and(|t| t.0 != 0 && t == facts.written);
         let (query_status, access) =
             if known { (NtStatus::NONE_MAPPED, AccessMask::empty()) } else { (NtStatus::SUCCESS, access) };
         put(CreateResponseContext::MaximalAccess(MaximalAccess { query_status, access }));
     }
-    if wanted.disk_id {
+    if requested.disk_id {
         put(CreateResponseContext::OnDiskId(DiskId {
             disk_file_id: facts.id.number(),
             volume_id: facts.id.serial(),
@@ -190,7 +190,7 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
         Some(DurableAnswer::V2(answer)) => put(CreateResponseContext::DurableV2(answer)),
         None => {}
     }
-    if let Some(query) = wanted.aapl {
+    if let Some(query) = requested.aapl {
         let model = Utf16Buf::from(MODEL);
         let asked = |part| query.parts.contains(part);
         let mut server = AaplCapabilities::UNIX_BASED;
@@ -214,7 +214,7 @@ pub(super) fn answer(wanted: &Wanted, facts: &Facts) -> CreateContextsBuf {
 }
 
 /// MS-SMB2 2.2.14.2.10, 2.2.14.2.11.
-fn lease(id: LeaseId, held: Held) -> Lease {
+fn lease(id: LeaseId, held: HolderState) -> Lease {
     let mut flags = LeaseFlags::empty();
     flags.set(LeaseFlags::BREAK_IN_PROGRESS, held.breaking);
     let v2 = match held.version {
@@ -231,7 +231,7 @@ fn lease(id: LeaseId, held: Held) -> Lease {
 mod tests {
     use super::*;
 
-    fn asked(bytes: &[u8]) -> Result<Wanted, NtStatus> {
+    fn asked(bytes: &[u8]) -> Result<RequestedContexts, NtStatus> {
         let mut contexts = CreateContextsBuf::new();
         contexts.request(&CreateRequestContext::Aapl(bytes)).expect("short");
         read(contexts.as_contexts(), false)

@@ -44,8 +44,8 @@ impl NewFile {
             ceiling: plan.ceiling,
             read_only_volume: plan.vfs.info().read_only,
             read_only_deleted: read_only && q.create_options.contains(CreateOptions::DELETE_ON_CLOSE),
-            security: plan.wanted.security.clone(),
-            mode: plan.wanted.posix,
+            security: plan.requested.security.clone(),
+            mode: plan.requested.posix,
             answer: Mutex::default(),
             stream_of: OnceLock::new(),
         }
@@ -65,11 +65,11 @@ impl NewFile {
     fn judge(&self, parent: &Parent) -> Result<Vec<u8>, NtStatus> {
         let (user, accounts) = (&self.session.user, &*self.server.users);
         // MS-FSA 2.1.5.1, phase 6: access to the directories on the path, and, below, a read-only volume.
-        access::may_pass(user, accounts, &parent.restricted_directories)?;
+        access::check_traversal_of(user, accounts, &parent.restricted_directories)?;
         if let (Ok(None), Some(posix)) = (&parent.security, &parent.stat.posix) {
-            access::may_pass(user, accounts, std::slice::from_ref(posix))?;
+            access::check_traversal_of(user, accounts, std::slice::from_ref(posix))?;
         }
-        reparse::pass(&parent.stat)?;
+        reparse::check_not_reparse_point(&parent.stat)?;
         // MS-FSA 2.1.5.1: the parent directory is marked for deletion.
         if self.server.files.find(parent.stat.id).is_some_and(|directory| directory.deleted_names() > 0) {
             return Err(NtStatus::DELETE_PENDING);
@@ -83,7 +83,7 @@ impl NewFile {
         }
         let directory = self.kind == Kind::Directory;
         let add = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
-        let of_parent = access::known(parent.security.clone(), &parent.stat, accounts)?;
+        let of_parent = access::descriptor_from(parent.security.clone(), &parent.stat, accounts)?;
         if !(access::maximal(user, of_parent.as_deref()) & self.ceiling).contains(add) {
             return Err(NtStatus::ACCESS_DENIED);
         }

@@ -7,7 +7,7 @@ use smb_wire::{AccessMask, NtStatus};
 use vfs::{CreateCheck, Kind, OpenMode, OpenRequest, Opened, Rights, VfsError};
 
 use super::new_file::NewFile;
-use super::{Found, Plan};
+use super::{OpenedFile, Plan};
 use crate::status;
 
 /// Rights that need the file to be opened for writing in the backend.
@@ -38,7 +38,7 @@ impl Plan<'_> {
 
     /// Opens or creates the file or stream that the CREATE names in one call of the backend; `None` when the name has
     /// changed meanwhile.
-    pub(super) async fn open(&self) -> Result<Option<Found>, NtStatus> {
+    pub(super) async fn open(&self) -> Result<Option<OpenedFile>, NtStatus> {
         let check = self.may_create().then(|| Arc::new(NewFile::of(self)));
         let (opened, denied) = match self.call(check.as_ref()).await {
             // MS-FSA 2.1.5.1, phase 7: the CREATE would create a file, but the name ends with a separator.
@@ -64,14 +64,18 @@ impl Plan<'_> {
 
     /// Creates the stream in a file that exists (MS-FSA 2.1.5.1.2, "Stream not found"); `None` when the stream or another
     /// file exists by now.
-    async fn create_stream(&self, file: &Opened, check: Arc<NewFile>) -> Result<Option<Found>, NtStatus> {
+    async fn create_stream(
+        &self,
+        file: &Opened,
+        check: Arc<NewFile>,
+    ) -> Result<Option<OpenedFile>, NtStatus> {
         let (granted, security) = self.judge_new_stream(file).await?;
         check.allow_stream(file.node.id());
         let (opened, _) = self.call(Some(&check)).await?;
         match opened.created {
             false => Ok(None),
             true if opened.node.id() == file.node.id() => {
-                Ok(Some(Found { opened, made_file: false, resumed: false, granted, security }))
+                Ok(Some(OpenedFile { opened, made_file: false, resumed: false, granted, security }))
             }
             // The file was removed meanwhile, and the call has created a new one.
             true => self.judge_new(opened, &check).await.map(Some),
@@ -121,7 +125,7 @@ impl Plan<'_> {
         };
         let request = OpenRequest {
             attributes: self.attributes_of_new(self.is_directory_wanted()),
-            extended_attributes: self.wanted.extended_attributes.clone(),
+            extended_attributes: self.requested.extended_attributes.clone(),
             creation_id: check.and_then(|_| self.creation_id()),
             create_check: check.map(|check| Arc::clone(check) as Arc<dyn CreateCheck>),
             ..self.own_request(mode, kind, rights)

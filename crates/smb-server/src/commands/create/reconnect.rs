@@ -8,8 +8,8 @@ use smb_wire::context::DurableFlags;
 use smb_wire::msg::{CreateAction, CreateRequest, LeaseState, OplockLevel};
 use vfs::VfsPath;
 
-use super::contexts::{Reconnect, Wanted};
-use super::keep;
+use super::contexts::{Reconnect, RequestedContexts};
+use super::durable_handle;
 use crate::durable::Durability;
 use crate::files::caching::{HolderId, LeaseVersion, level_of};
 use crate::open::{FileOpen, Open, Owner};
@@ -17,7 +17,7 @@ use crate::request::{Reply, Request};
 use crate::status;
 
 /// How long a reconnect waits for the end of the client's previous connection.
-const PATIENCE: Duration = Duration::from_millis(500);
+const OWNER_END_WAIT: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(5);
 
 pub(super) async fn run(
@@ -25,15 +25,18 @@ pub(super) async fn run(
     q: &CreateRequest<'_>,
     path: &VfsPath,
     wanted: Reconnect,
-    contexts: &Wanted,
+    contexts: &RequestedContexts,
 ) -> Result<Reply, NtStatus> {
     let open = find(r, wanted);
-    let kept = open.as_ref().map(|open| open.durable.lock().kept).filter(|kept| *kept != Durability::No);
+    let durability = open
+        .as_ref()
+        .map(|open| open.durable.lock().durability)
+        .filter(|durability| *durability != Durability::No);
     let reopened = match open {
         Some(open) => reopen(r, q, path, wanted, contexts, open).await,
         None => Err(NtStatus::OBJECT_NAME_NOT_FOUND),
     };
-    r.tree.share.count_reopen(kept.unwrap_or(named_kind(wanted)), reopened.is_ok());
+    r.tree.share.count_reopen(durability.unwrap_or(named_kind(wanted)), reopened.is_ok());
     reopened
 }
 
@@ -50,12 +53,12 @@ async fn reopen(
     q: &CreateRequest<'_>,
     path: &VfsPath,
     wanted: Reconnect,
-    contexts: &Wanted,
+    contexts: &RequestedContexts,
     open: Arc<Open>,
 ) -> Result<Reply, NtStatus> {
     const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
     let f = open.file().ok_or(NOT_FOUND)?;
-    until_away(r, &open).await;
+    wait_until_disconnected(r, &open).await;
     check(r, q, path, wanted, contexts, &open, f)?;
     if open.created.user != Some(r.session.user.sid) {
         return Err(NtStatus::ACCESS_DENIED);
@@ -83,20 +86,25 @@ async fn reopen(
 }
 
 /// The server may notice the end of the client's old connection after its new one: waits until the open has no owner,
-/// for [`PATIENCE`] at most. (Both sections refuse an open that has a session, and clients treat that as final.)
-async fn until_away(r: &Request, open: &Open) {
+/// for [`OWNER_END_WAIT`] at most. (Both sections refuse an open that has a session, and clients treat that as final.)
+async fn wait_until_disconnected(r: &Request, open: &Open) {
     let env = &r.server.env;
-    let deadline = env.moment().after(PATIENCE);
+    let deadline = env.moment().after(OWNER_END_WAIT);
     let is_own = open.created.user == Some(r.session.user.sid) && !open.is_of_session(&r.session);
-    while is_own && open.stays() && open.owner().is_some() && env.moment() < deadline {
+    while is_own && open.survives_disconnect() && open.owner().is_some() && env.moment() < deadline {
         env.sleep(POLL).await;
     }
 }
 
-async fn answer(r: &Request, contexts: &Wanted, open: &Open, f: &FileOpen) -> Result<Reply, NtStatus> {
+async fn answer(
+    r: &Request,
+    contexts: &RequestedContexts,
+    open: &Open,
+    f: &FileOpen,
+) -> Result<Reply, NtStatus> {
     let stat = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
-    let posix = keep::posix_now(r, contexts, f, &stat).await?;
-    Ok(keep::answer(open, &stat, contexts, None, CreateAction::OPENED, false, posix))
+    let posix = durable_handle::posix_now(r, contexts, f, &stat).await?;
+    Ok(durable_handle::answer(open, &stat, contexts, None, CreateAction::OPENED, false, posix))
 }
 
 fn find(r: &Request, wanted: Reconnect) -> Option<Arc<Open>> {
@@ -115,12 +123,12 @@ fn check(
     q: &CreateRequest<'_>,
     path: &VfsPath,
     wanted: Reconnect,
-    contexts: &Wanted,
+    contexts: &RequestedContexts,
     open: &Open,
     f: &FileOpen,
 ) -> Result<(), NtStatus> {
     const NOT_FOUND: NtStatus = NtStatus::OBJECT_NAME_NOT_FOUND;
-    let kept = open.durable.lock().kept;
+    let durability = open.durable.lock().durability;
     let lease = match f.holder {
         Some(HolderId::Lease(id)) => f.file.held(HolderId::Lease(id)).map(|held| (id, held)),
         _ => None,
@@ -134,22 +142,22 @@ fn check(
     if let Reconnect::V2(d) = wanted {
         let persistent = d.flags.contains(DurableFlags::PERSISTENT);
         if open.created.create_guid.unwrap_or_default() != d.create_guid
-            || (kept == Durability::Persistent && !persistent)
+            || (durability == Durability::Persistent && !persistent)
         {
             return Err(NOT_FOUND);
         }
-        if kept != Durability::Persistent && persistent {
+        if durability != Durability::Persistent && persistent {
             return Err(NtStatus::INVALID_PARAMETER);
         }
     }
-    if kept == Durability::No || !open.is_away() {
+    if durability == Durability::No || !open.is_disconnected() {
         return Err(NOT_FOUND);
     }
     let asked = contexts.lease.filter(|_| q.oplock_level == OplockLevel::LEASE || contexts.lease.is_some());
     match (lease, asked) {
         (None, None) => {
             let batch = f.holder.and_then(|id| f.file.held(id)).map(|h| level_of(h.state));
-            if kept == Durability::Durable && batch != Some(OplockLevel::BATCH) {
+            if durability == Durability::Durable && batch != Some(OplockLevel::BATCH) {
                 return Err(NOT_FOUND);
             }
         }
@@ -158,7 +166,7 @@ fn check(
             if asked.key != id.key || v2 != asked.v2.is_some() {
                 return Err(NOT_FOUND);
             }
-            if kept == Durability::Durable && !held.state.contains(LeaseState::HANDLE_CACHING) {
+            if durability == Durability::Durable && !held.state.contains(LeaseState::HANDLE_CACHING) {
                 return Err(NOT_FOUND);
             }
             if !f.file.is_known_as(open.persistent, &r.tree.share, path) {

@@ -19,7 +19,7 @@ use crate::status;
 ///
 /// # Errors
 /// STOPPED_ON_SYMLINK, IO_REPARSE_TAG_NOT_HANDLED.
-pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
+pub(super) fn check_not_reparse_point(stat: &Stat) -> Result<(), NtStatus> {
     match ReparseTag(stat.reparse.tag) {
         _ if !stat.attributes.contains(Attributes::REPARSE_POINT) => Ok(()),
         ReparseTag::SYMLINK => Err(NtStatus::STOPPED_ON_SYMLINK),
@@ -28,15 +28,16 @@ pub(super) fn pass(stat: &Stat) -> Result<(), NtStatus> {
 }
 
 impl Plan<'_> {
-    /// Like [`pass`], for the last component of the path: FILE_OPEN_REPARSE_POINT opens any reparse point.
-    pub(super) fn pass_last(&self, stat: &Stat) -> Result<(), NtStatus> {
-        if self.opens_points() { Ok(()) } else { pass(stat) }
+    /// Like [`check_not_reparse_point`], for the last component of the path: FILE_OPEN_REPARSE_POINT opens any reparse
+    /// point.
+    pub(super) fn check_last_component(&self, stat: &Stat) -> Result<(), NtStatus> {
+        if self.opens_points() { Ok(()) } else { check_not_reparse_point(stat) }
     }
 
     /// Whether the CREATE opens a symbolic link of the backend itself, not its target. Clients that do not ask for
     /// links get the target: they could not follow a link.
     pub(super) fn shows_links(&self) -> bool {
-        self.opens_points() || self.wanted.posix.is_some()
+        self.opens_points() || self.requested.posix.is_some()
     }
 
     fn opens_points(&self) -> bool {
@@ -58,10 +59,10 @@ impl Plan<'_> {
         for depth in depths {
             let Some(found) = self.open_beginning(depth).await else { break };
             // A user who may not pass the directories on the path does not learn that the name exists.
-            if access::may_reach(self.r, &found).is_err() {
+            if access::check_traversal(self.r, &found).is_err() {
                 return Reply::error(if depth == last { NtStatus::ACCESS_DENIED } else { failed });
             }
-            match pass(&found.stat) {
+            match check_not_reparse_point(&found.stat) {
                 _ if depth == last && self.opens_points() => {}
                 Ok(()) => {}
                 Err(NtStatus::STOPPED_ON_SYMLINK) => {

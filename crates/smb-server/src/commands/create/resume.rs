@@ -26,7 +26,7 @@
 use smb_wire::{AccessMask, HeaderFlags, NtStatus};
 use vfs::Opened;
 
-use super::{Found, Plan};
+use super::{OpenedFile, Plan};
 use crate::{access, status};
 
 /// Bytes of the number of the server's run.
@@ -35,7 +35,7 @@ const BOOT_LEN: usize = 4;
 impl Plan<'_> {
     /// The identifier of a CREATE whose open is to be persistent; `None` for others.
     pub(super) fn creation_id(&self) -> Option<Vec<u8>> {
-        let durable = self.wanted.durable_v2.filter(|_| self.wants_persistent())?;
+        let durable = self.requested.durable_v2.filter(|_| self.wants_persistent())?;
         let mut id = Vec::with_capacity(vfs::CREATION_ID_MAX);
         id.extend_from_slice(&self.r.server.config.boot.to_le_bytes());
         id.extend_from_slice(&self.r.facts.client_guid.0);
@@ -67,14 +67,14 @@ impl Plan<'_> {
 
     /// The rights to a resumed file: those of the CREATE that created it (MS-FSA 2.1.5.1.1), not those that the file's
     /// attributes and descriptor grant.
-    pub(super) async fn judge_resumed(&self, mut opened: Opened) -> Result<Found, NtStatus> {
-        access::may_reach(self.r, &opened)?;
+    pub(super) async fn judge_resumed(&self, mut opened: Opened) -> Result<OpenedFile, NtStatus> {
+        access::check_traversal(self.r, &opened)?;
         let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             granted |= access::maximal(&self.r.session.user, security.as_deref()) & self.ceiling;
         }
         self.compress_as_asked(&mut opened).await?;
-        Ok(Found { opened, made_file: false, resumed: true, granted, security })
+        Ok(OpenedFile { opened, made_file: false, resumed: true, granted, security })
     }
 }

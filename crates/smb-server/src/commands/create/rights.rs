@@ -6,7 +6,7 @@ use vfs::{Attributes, Kind, OpenRequest, Opened, VfsError, VfsPath};
 
 use super::new_file::NewFile;
 use super::open::WRITES;
-use super::{Found, Plan, reparse, rules};
+use super::{OpenedFile, Plan, reparse, rules};
 use crate::access;
 use crate::commands::metadata::file_attributes;
 use crate::status;
@@ -17,10 +17,10 @@ impl Plan<'_> {
         &self,
         opened: Opened,
         mut denied: AccessMask,
-    ) -> Result<Found, NtStatus> {
+    ) -> Result<OpenedFile, NtStatus> {
         // MS-FSA 2.1.5.1, phase 6: the directories on the path.
-        access::may_reach(self.r, &opened)?;
-        self.pass_last(&opened.stat)?;
+        access::check_traversal(self.r, &opened)?;
+        self.check_last_component(&opened.stat)?;
         let attributes = file_attributes(&opened.stat);
         let is_directory = opened.stat.kind == Kind::Directory;
         // MS-FSA 2.1.5.1, phase 7: a file's name does not end with a separator.
@@ -42,7 +42,7 @@ impl Plan<'_> {
         }
         let security = access::descriptor(self.r, &opened.node, &opened.stat).await?;
         let granted = self.grant(security.as_deref(), denied).await?;
-        Ok(Found { opened, made_file: false, resumed: false, granted, security })
+        Ok(OpenedFile { opened, made_file: false, resumed: false, granted, security })
     }
 
     /// The rights that the descriptor of an existing file grants (MS-FSA 2.1.5.1.2.1), and where these do not suffice,
@@ -91,8 +91,8 @@ impl Plan<'_> {
             Err(VfsError::NotDirectory) => return Err(NtStatus::OBJECT_PATH_NOT_FOUND),
             Err(e) => return Err(status::of_vfs(e)),
         };
-        access::may_reach(self.r, &parent)?;
-        reparse::pass(&parent.stat)?;
+        access::check_traversal(self.r, &parent)?;
+        reparse::check_not_reparse_point(&parent.stat)?;
         access::descriptor(self.r, &parent.node, &parent.stat).await
     }
 
@@ -102,8 +102,8 @@ impl Plan<'_> {
         &self,
         file: &Opened,
     ) -> Result<(AccessMask, Option<Vec<u8>>), NtStatus> {
-        access::may_reach(self.r, file)?;
-        self.pass_last(&file.stat)?;
+        access::check_traversal(self.r, file)?;
+        self.check_last_component(&file.stat)?;
         if file.stat.kind == Kind::File && file.stat.attributes.contains(Attributes::READONLY) {
             return Err(NtStatus::ACCESS_DENIED);
         }
@@ -120,16 +120,17 @@ impl Plan<'_> {
     }
 
     /// The rights to a file that this CREATE has created (MS-FSA 2.1.5.1.1).
-    pub(super) async fn judge_new(&self, opened: Opened, check: &NewFile) -> Result<Found, NtStatus> {
+    pub(super) async fn judge_new(&self, opened: Opened, check: &NewFile) -> Result<OpenedFile, NtStatus> {
         // The backend called the check before it created the file.
         let security = check.answer().unwrap_or(Err(NtStatus::INTERNAL_ERROR))?;
         let mut granted = self.desired & !AccessMask::MAXIMUM_ALLOWED;
         if self.desired.contains(AccessMask::MAXIMUM_ALLOWED) {
             granted |= access::maximal(&self.r.session.user, Some(&security)) & self.ceiling;
         }
-        let mut found = Found { opened, made_file: true, resumed: false, granted, security: Some(security) };
+        let mut found =
+            OpenedFile { opened, made_file: true, resumed: false, granted, security: Some(security) };
         if let Err(failed) = self.compress_as_asked(&mut found.opened).await {
-            self.undo(&found).await;
+            self.remove_created(&found).await;
             return Err(failed);
         }
         Ok(found)

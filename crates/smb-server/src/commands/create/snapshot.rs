@@ -6,18 +6,18 @@ use smb_wire::NtStatus;
 use smb_wire::msg::{CreateRequest, OplockLevel};
 use vfs::SnapshotTime;
 
-use super::contexts::Wanted;
+use super::contexts::RequestedContexts;
 use crate::request::Request;
 use crate::share::Share;
 use crate::status;
 
 /// Takes the first @GMT token out of a name: it is equivalent to SMB2_CREATE_TIMEWARP_TOKEN.
-pub(super) fn take_token(name: String, wanted: &mut Wanted) -> String {
+pub(super) fn take_token(name: String, requested: &mut RequestedContexts) -> String {
     let mut parts: Vec<&str> = name.split('\\').collect();
     let found = parts.iter().enumerate().find_map(|(i, part)| Some((i, SnapshotTime::parse(part)?)));
     let Some((i, at)) = found else { return name };
     parts.remove(i);
-    wanted.snapshot = wanted.snapshot.or(Some(at));
+    requested.snapshot = requested.snapshot.or(Some(at));
     parts.join("\\")
 }
 
@@ -30,11 +30,12 @@ pub(super) async fn open(
     r: &Request,
     at: SnapshotTime,
     q: &mut CreateRequest<'_>,
-    wanted: &mut Wanted,
+    requested: &mut RequestedContexts,
 ) -> Result<Arc<Share>, NtStatus> {
     let share = r.tree.share.snapshot(&r.ctx(), at).await.map_err(status::of_vfs)?;
     q.oplock_level = OplockLevel::NONE;
-    (wanted.lease, wanted.durable, wanted.durable_v2, wanted.app_instance) = (None, false, None, None);
+    (requested.lease, requested.durable, requested.durable_v2, requested.app_instance) =
+        (None, false, None, None);
     Ok(share)
 }
 
@@ -54,11 +55,11 @@ mod tests {
             ("aT\\b", "a@GMT-2015.10.31-19.40.30\\b"),
             ("a", "a"),
         ] {
-            let mut wanted = Wanted::default();
+            let mut requested = RequestedContexts::default();
             let name = name.replace('T', token);
-            assert_eq!(take_token(name.clone(), &mut wanted), rest);
+            assert_eq!(take_token(name.clone(), &mut requested), rest);
             let expected = if name == rest { None } else { SnapshotTime::parse(token) };
-            assert_eq!(wanted.snapshot, expected, "{name}");
+            assert_eq!(requested.snapshot, expected, "{name}");
         }
     }
 }

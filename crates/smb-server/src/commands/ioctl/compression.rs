@@ -10,9 +10,9 @@ use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
 
-pub(super) async fn get(r: &Request, f: &FileOpen, room: usize) -> Result<Output, NtStatus> {
+pub(super) async fn get(r: &Request, f: &FileOpen, output_max: usize) -> Result<Output, NtStatus> {
     let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
-    Output::whole(compression_format(&stat).0.to_le_bytes().to_vec(), room)
+    Output::whole(compression_format(&stat).0.to_le_bytes().to_vec(), output_max)
 }
 
 pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -> Result<Output, NtStatus> {

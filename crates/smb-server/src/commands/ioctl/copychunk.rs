@@ -22,7 +22,7 @@ const TOTAL_MAX: u32 = 16 << 20;
 const INVALID_VIEW_SIZE: NtStatus = NtStatus(0xC000_001F);
 
 /// The key that names an open as the source of a copy: its FileId, valid in its session only.
-pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
+pub(super) fn resume_key(open: &Open, output_max: usize) -> Result<Output, NtStatus> {
     let mut key = [0; RESUME_KEY_LEN];
     let id = open.id();
     key[..8].copy_from_slice(&id.persistent.to_le_bytes());
@@ -30,7 +30,7 @@ pub(super) fn resume_key(open: &Open, room: usize) -> Result<Output, NtStatus> {
     let mut bytes = Vec::new();
     ResumeKey { key, context_length: 0 }.encode(&mut bytes);
     // MS-SMB2 3.3.5.15.8: a buffer that is too small gets INVALID_PARAMETER here.
-    if bytes.len() > room { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
+    if bytes.len() > output_max { Err(NtStatus::INVALID_PARAMETER) } else { Ok(Output::of(bytes)) }
 }
 
 fn source(r: &Request, key: &[u8; RESUME_KEY_LEN]) -> Option<Arc<Open>> {
@@ -83,7 +83,7 @@ pub(super) async fn copy(
     }
     // MS-SMB2 3.3.5.15.6: durable like WRITEs. One flush makes all chunks durable before the request is acknowledged.
     if written > 0 {
-        target.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
+        target.flush_if_write_through(&r.ctx()).await.map_err(status::of_vfs)?;
     }
     // MS-SMB2 3.3.5.15.6.2: an error response states how many chunks were written.
     Ok(answer(status, written, 0, total))

@@ -69,7 +69,7 @@ pub(super) async fn duplicate(
     if rest > 0 {
         copy(r, source, from + shared, target, to + shared, rest).await.map_err(status::of_vfs)?;
     }
-    target.write_out(&ctx).await.map_err(status::of_vfs)?;
+    target.flush_if_write_through(&ctx).await.map_err(status::of_vfs)?;
     Ok(Output::none())
 }
 

@@ -30,7 +30,7 @@ pub(super) fn wait(r: &Request, q: &IoctlRequest<'_>) -> Result<Output, NtStatus
 }
 
 /// The data that is available to read, without consuming it.
-pub(super) fn peek(open: &Open, room: usize) -> Result<Output, NtStatus> {
+pub(super) fn peek(open: &Open, output_max: usize) -> Result<Output, NtStatus> {
     /// FILE_PIPE_CONNECTED_STATE.
     const CONNECTED: u32 = 3;
     let pipe = open.pipe().ok_or(FS_DRIVER_REQUIRED)?;
@@ -44,5 +44,5 @@ pub(super) fn peek(open: &Open, room: usize) -> Result<Output, NtStatus> {
         data: &[],
     }
     .encode(&mut bytes);
-    Output::whole(bytes, room)
+    Output::whole(bytes, output_max)
 }

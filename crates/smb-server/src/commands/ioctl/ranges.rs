@@ -52,7 +52,7 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
         f.note_write(&r.server.env);
         f.changes_data(&r.server);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
-        f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
+        f.flush_if_write_through(&r.ctx()).await.map_err(status::of_vfs)?;
     }
     Ok(Output::none())
 }
@@ -63,7 +63,7 @@ pub(super) async fn allocated(
     open: &Open,
     f: &FileOpen,
     input: &[u8],
-    room: usize,
+    output_max: usize,
 ) -> Result<Output, NtStatus> {
     let asked = AllocatedRange::decode(input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     file_only(f)?;
@@ -74,7 +74,7 @@ pub(super) async fn allocated(
     if from == to {
         return Ok(Output::none());
     }
-    let fits = room / AllocatedRange::LEN;
+    let fits = output_max / AllocatedRange::LEN;
     let stat = f.node.stat(&r.ctx()).wait().await.map_err(status::of_vfs)?;
     let list = if stat.attributes.contains(Attributes::SPARSE_FILE) {
         // One more than fits, to detect whether there are more.
@@ -101,7 +101,7 @@ pub(super) async fn trim(
     open: &Open,
     f: &FileOpen,
     input: &[u8],
-    room: usize,
+    output_max: usize,
 ) -> Result<Output, NtStatus> {
     let t = FileLevelTrim::decode(input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     file_only(f)?;
@@ -125,9 +125,9 @@ pub(super) async fn trim(
         }
         done += 1;
     }
-    f.write_out(&r.ctx()).await.map_err(status::of_vfs)?;
+    f.flush_if_write_through(&r.ctx()).await.map_err(status::of_vfs)?;
     let mut bytes = Vec::new();
-    if room >= TrimResponse::LEN {
+    if output_max >= TrimResponse::LEN {
         TrimResponse { num_ranges_processed: done }.encode(&mut bytes);
     }
     Ok(Output::of(bytes))

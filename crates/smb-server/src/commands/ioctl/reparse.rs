@@ -16,17 +16,17 @@ use crate::request::Request;
 use crate::status;
 
 /// FSCTL_GET_REPARSE_POINT (MS-FSA 2.1.5.10.14).
-pub(super) async fn get(r: &Request, f: &FileOpen, room: usize) -> Result<Output, NtStatus> {
+pub(super) async fn get(r: &Request, f: &FileOpen, output_max: usize) -> Result<Output, NtStatus> {
     let point = current(r, f).await?.ok_or(NtStatus::NOT_A_REPARSE_POINT)?;
     let buffer = buffer(&point);
-    if room < ReparseBuffer::fixed_len(buffer.tag) {
+    if output_max < ReparseBuffer::fixed_len(buffer.tag) {
         return Err(NtStatus::BUFFER_TOO_SMALL);
     }
     let mut bytes = Vec::with_capacity(buffer.len());
     buffer.encode(&mut bytes).map_err(|_| NtStatus::INTERNAL_ERROR)?;
     // MS-FSCC 2.3.28: as much of the data as fits the buffer.
-    let status = if bytes.len() > room { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
-    bytes.truncate(room);
+    let status = if bytes.len() > output_max { NtStatus::BUFFER_OVERFLOW } else { NtStatus::SUCCESS };
+    bytes.truncate(output_max);
     Ok(Output { status, bytes })
 }
 

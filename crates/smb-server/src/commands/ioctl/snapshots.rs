@@ -13,8 +13,8 @@ const EMPTY: usize = 16;
 /// Bytes of the three numbers.
 const NUMBERS: usize = 12;
 
-pub(super) async fn list(r: &Request, room: usize) -> Result<Output, NtStatus> {
-    if room < EMPTY {
+pub(super) async fn list(r: &Request, output_max: usize) -> Result<Output, NtStatus> {
+    if output_max < EMPTY {
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let vfs = r.tree.share.vfs().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
@@ -23,7 +23,7 @@ pub(super) async fn list(r: &Request, room: usize) -> Result<Output, NtStatus> {
     let text: String = all.iter().map(|at| format!("{at}\0")).chain(["\0".into()]).collect();
     let names = Utf16Buf::from(text.as_str());
     let array_size = names.as_utf16().as_bytes().len() as u32;
-    let fits = count > 0 && NUMBERS + array_size as usize <= room;
+    let fits = count > 0 && NUMBERS + array_size as usize <= output_max;
     let array = SnapshotArray {
         number_of_snapshots: count,
         number_returned: if fits { count } else { 0 },

@@ -21,11 +21,11 @@ pub(super) async fn fill(
     r: &Request,
     f: &FileOpen,
     e: &mut Enumeration,
-    room: usize,
+    output_max: usize,
     single: bool,
 ) -> Result<Listing, NtStatus> {
-    let mut bytes = Vec::with_capacity(room.min(64 << 10));
-    let mut list = ListBuilder::new(&mut bytes, room, 8);
+    let mut bytes = Vec::with_capacity(output_max.min(64 << 10));
+    let mut list = ListBuilder::new(&mut bytes, output_max, 8);
     let mut any = false;
     'full: while !e.waiting.is_empty() || more_for(r, f, e, any).await? {
         let count = e.waiting.len().min(if single { 1 } else { BATCH });
@@ -52,7 +52,7 @@ pub(super) async fn fill(
     let descriptor = descriptors(r, f, std::iter::once(entry)).await?.pop().flatten();
     let mut bytes = Vec::new();
     push(r, &mut ListBuilder::new(&mut bytes, usize::MAX, 8), entry, descriptor.as_deref())?;
-    bytes.truncate(room);
+    bytes.truncate(output_max);
     Ok(Listing { status: NtStatus::BUFFER_OVERFLOW, bytes })
 }
 

@@ -15,10 +15,10 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
         return Err(NtStatus::NOT_SUPPORTED);
     }
     let wanted = QueryQuotaInfo::decode(q.input).map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    let room = q.output_buffer_length as usize;
+    let output_max = q.output_buffer_length as usize;
     let mut bytes = Vec::new();
     if wanted.sid_list_length == 0 {
-        if room < SHORTEST {
+        if output_max < SHORTEST {
             return Err(NtStatus::BUFFER_TOO_SMALL);
         }
         // The user that an enumeration starts at must have a quota; no user has one.
@@ -33,7 +33,7 @@ pub(super) async fn query(r: &Request, open: &Open, q: &QueryInfoRequest<'_>) ->
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let most = if wanted.return_single { 1 } else { usize::MAX };
-    let mut list = QuotaList::new(&mut bytes, room);
+    let mut list = QuotaList::new(&mut bytes, output_max);
     for sid in GetQuotas::new(sids).take(most) {
         let sid = sid.map_err(|_| NtStatus::INVALID_PARAMETER)?;
         let none =

@@ -19,31 +19,31 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     // Makes the time of earlier writes visible, even if no time is set.
     f.write_time.flush();
     let now = f.stat(&r.ctx(), &r.server.env).await.map_err(status::of_vfs)?;
-    let created = match asked(b.creation_time)? {
-        Asked::Set(t) => Some(t),
+    let created = match time_update(b.creation_time)? {
+        TimeUpdate::Set(t) => Some(t),
         _ => None,
     };
     let mut change = BasicChange { created, attributes, ..BasicChange::default() };
-    let mut kept = *f.kept_times.lock();
-    for (time, current, change, kept) in [
-        (b.last_access_time, now.accessed, &mut change.accessed, &mut kept.accessed),
-        (b.last_write_time, now.written, &mut change.written, &mut kept.written),
-        (b.change_time, now.changed, &mut change.changed, &mut kept.changed),
+    let mut fixed = *f.fixed_times.lock();
+    for (time, current, change, fixed) in [
+        (b.last_access_time, now.accessed, &mut change.accessed, &mut fixed.accessed),
+        (b.last_write_time, now.written, &mut change.written, &mut fixed.written),
+        (b.change_time, now.changed, &mut change.changed, &mut fixed.changed),
     ] {
-        match asked(time)? {
-            Asked::Leave => {}
-            Asked::Freeze => *kept = Some(current),
-            Asked::Thaw => *kept = None,
+        match time_update(time)? {
+            TimeUpdate::Leave => {}
+            TimeUpdate::Freeze => *fixed = Some(current),
+            TimeUpdate::Thaw => *fixed = None,
             // Later operations through this open no longer update a time that was set.
-            Asked::Set(t) => (*change, *kept) = (Some(t), Some(t)),
+            TimeUpdate::Set(t) => (*change, *fixed) = (Some(t), Some(t)),
         }
     }
-    *f.kept_times.lock() = kept;
+    *f.fixed_times.lock() = fixed;
     let any = change.attributes.is_some()
         || [change.created, change.accessed, change.written, change.changed].iter().any(Option::is_some);
     if any {
         // The change itself must not move a change time that this open keeps.
-        change.changed = change.changed.or(kept.changed);
+        change.changed = change.changed.or(fixed.changed);
         f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
         r.server.modified(open, f, changed(&change));
     }
@@ -74,21 +74,21 @@ fn attributes(a: FileAttributes, kind: Kind) -> Result<Option<vfs::Attributes>, 
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum TimeUpdate {
     Leave,
     Freeze,
     Thaw,
     Set(Timestamp),
 }
 
-fn asked(t: FileTime) -> Result<Asked, NtStatus> {
+fn time_update(t: FileTime) -> Result<TimeUpdate, NtStatus> {
     Ok(match t {
-        FileTime::ZERO => Asked::Leave,
-        FileTime::FREEZE => Asked::Freeze,
-        FileTime::THAW => Asked::Thaw,
+        FileTime::ZERO => TimeUpdate::Leave,
+        FileTime::FREEZE => TimeUpdate::Freeze,
+        FileTime::THAW => TimeUpdate::Thaw,
         // MS-FSA 2.1.5.15.2: other negative times do not exist.
         t if t.0 > i64::MAX as u64 => return Err(NtStatus::INVALID_PARAMETER),
-        t => Asked::Set(timestamp(t)),
+        t => TimeUpdate::Set(timestamp(t)),
     })
 }
 
@@ -99,12 +99,12 @@ mod tests {
     // MS-FSCC 2.4.7
     #[test]
     fn times() {
-        assert_eq!(asked(FileTime(0)), Ok(Asked::Leave));
-        assert_eq!(asked(FileTime(u64::MAX)), Ok(Asked::Freeze));
-        assert_eq!(asked(FileTime(u64::MAX - 1)), Ok(Asked::Thaw));
-        assert_eq!(asked(FileTime(u64::MAX - 2)), Err(NtStatus::INVALID_PARAMETER));
+        assert_eq!(time_update(FileTime(0)), Ok(TimeUpdate::Leave));
+        assert_eq!(time_update(FileTime(u64::MAX)), Ok(TimeUpdate::Freeze));
+        assert_eq!(time_update(FileTime(u64::MAX - 1)), Ok(TimeUpdate::Thaw));
+        assert_eq!(time_update(FileTime(u64::MAX - 2)), Err(NtStatus::INVALID_PARAMETER));
         let t = FileTime::from_unix(1, 500);
-        assert_eq!(asked(t), Ok(Asked::Set(Timestamp { seconds: 1, nanoseconds: 500 })));
+        assert_eq!(time_update(t), Ok(TimeUpdate::Set(Timestamp { seconds: 1, nanoseconds: 500 })));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::access;
 use crate::files::caching::Operation;
 use crate::files::share_mode::ShareMode;
 use crate::files::{Claim, FileState, Refusal};
-use crate::namespace::{Event, What};
+use crate::namespace::{Event, EventKind};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
 use crate::status;
@@ -95,11 +95,11 @@ async fn try_link(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Result
             Err(e) => return Err(status::of_vfs(e).into()),
             Ok(()) => {
                 f.file.linked();
-                let what = match replaced {
-                    Replaced::Another { .. } => What::Replaced,
-                    Replaced::Nothing | Replaced::Itself => What::Added(Kind::File),
+                let event_kind = match replaced {
+                    Replaced::Another { .. } => EventKind::Replaced,
+                    Replaced::Nothing | Replaced::Itself => EventKind::Added(Kind::File),
                 };
-                r.server.publish(&r.tree.share, &Event { path: &to.path, what, origin: f.origin() });
+                r.server.publish(&r.tree.share, &Event { path: &to.path, event_kind, origin: f.origin() });
                 return Ok(());
             }
         }
@@ -203,8 +203,8 @@ async fn try_rename(r: &Request, open: &Open, f: &FileOpen, to: &Target) -> Resu
 
 fn publish_rename(r: &Request, f: &FileOpen, from: &VfsPath, to: &VfsPath, replaced: bool) {
     let kind = f.node.kind();
-    let what = What::Renamed { to, kind, replaced };
-    r.server.publish(&r.tree.share, &Event { path: from, what, origin: f.origin() });
+    let event_kind = EventKind::Renamed { to, kind, replaced };
+    r.server.publish(&r.tree.share, &Event { path: from, event_kind, origin: f.origin() });
     // MS-FSA 2.1.5.15.12: sets FILE_ATTRIBUTE_ARCHIVE, which is reported to watches when the file is closed.
     if kind == Kind::File {
         f.file.add_pending_change(CompletionFilter::ATTRIBUTES);
@@ -243,7 +243,7 @@ impl Replaced<'_> {
 /// is final. The caller must not hold a `Change`: other requests wait for that.
 async fn wait_for_handles(r: &Request, refusal: Refusal) -> Result<(), NtStatus> {
     match refusal {
-        Refusal::Again => Ok(()),
+        Refusal::Retry => Ok(()),
         Refusal::Status(s) => Err(s),
         Refusal::Contended { file, contention, status } => {
             r.server.send_breaks(&file, &contention.notices);
@@ -279,7 +279,7 @@ async fn check_folder(r: &Request, path: &VfsPath, directory: bool) -> Result<Ac
     let needed = if directory { AccessMask::APPEND_DATA } else { AccessMask::WRITE_DATA };
     match find(r, &folder, false).await {
         Ok(found) if found.stat.kind == Kind::Directory => {
-            access::may_reach(r, &found).map_err(status)?;
+            access::check_traversal(r, &found).map_err(status)?;
             // The target of a reparse point is elsewhere.
             if found.stat.attributes.contains(Attributes::REPARSE_POINT) {
                 return Err(status(NtStatus::DIRECTORY_IS_A_REPARSE_POINT));

@@ -1,7 +1,7 @@
 use smb_wire::fscc::{FileDispositionInformation, FileInfoClass};
 
 use super::*;
-use crate::open::Pass;
+use crate::open::GateGuard;
 
 fn disposition(delete_pending: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -73,10 +73,10 @@ async fn closing_waits_for_what_is_being_written() {
     let w = World::new();
     let id = w.create("f", How::CREATE).await;
     let open = w.server.opens.get(id).expect("just made");
-    let writing = Pass::new(&open).expect("not closed");
+    let writing = GateGuard::new(&open).expect("not closed");
     let mut closing = std::pin::pin!(w.close(id));
     assert!(futures_util::poll!(closing.as_mut()).is_pending());
-    assert!(Pass::new(&open).is_none(), "nothing begins any more");
+    assert!(GateGuard::new(&open).is_none(), "nothing begins any more");
     assert_eq!(w.server.files.open_files(), 1, "it still has its place");
     drop(writing);
     closing.await;

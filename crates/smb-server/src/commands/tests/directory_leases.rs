@@ -350,7 +350,7 @@ async fn queued_breaks_move_to_another_connection() {
     l.w.server.clients.add(client, &second);
     l.w.server.clients.remove(client, &l.inbox);
     for notice in l.inbox.close() {
-        l.w.server.send_again(client, notice);
+        l.w.server.resend_break(client, notice);
     }
     let sent = second.poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(sent, Some(Notice::LeaseBreak(b)) if b.lease_key == DIR), "{sent:?}");

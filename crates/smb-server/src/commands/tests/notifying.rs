@@ -33,7 +33,7 @@ fn ask(w: &World, id: FileId, tree: bool, filter: F, output: u32) -> Pending {
 }
 
 /// The answer to a request.
-async fn told(w: &World, id: FileId, tree: bool, filter: F) -> Vec<(A, String)> {
+async fn next_events(w: &World, id: FileId, tree: bool, filter: F) -> Vec<(A, String)> {
     events(&crate::commands::notify::handle(notify(w, id, tree, filter, 4096)).await)
 }
 
@@ -91,7 +91,7 @@ async fn changes_are_told_and_kept() {
         event(A::REMOVED, "e"),
         event(A::ADDED, "h2"),
     ];
-    assert_eq!(told(&w, d, false, NAMES).await, kept);
+    assert_eq!(next_events(&w, d, false, NAMES).await, kept);
 }
 
 // MS-FSA 2.1.4.1: below the directory only with WATCH_TREE; the first request's filter and depth count.
@@ -113,7 +113,7 @@ async fn trees_and_filters() {
     w.close(x).await;
     w.close(e).await;
     let y = w.create("d\\y", How::MKDIR).await;
-    assert_eq!(told(&w, d, true, NAMES).await, [event(A::ADDED, "y")]);
+    assert_eq!(next_events(&w, d, true, NAMES).await, [event(A::ADDED, "y")]);
     w.close(y).await;
 }
 
@@ -162,7 +162,7 @@ async fn named_streams() {
     w.close(w.create("d\\f", How::OPEN).await).await;
     let seen =
         [event(A::ADDED_STREAM, "f:s"), event(A::MODIFIED_STREAM, "f:s"), event(A::REMOVED_STREAM, "f:s")];
-    assert_eq!(told(&w, d, false, streams).await, seen);
+    assert_eq!(next_events(&w, d, false, streams).await, seen);
 }
 
 // MS-FSA 2.1.5.11.1: events that do not fit are dropped, and the client lists the directory.
@@ -176,7 +176,7 @@ async fn overflow() {
     let reply = crate::commands::notify::handle(notify(&w, d, false, NAMES, 4096)).await;
     assert_eq!(reply.status, NtStatus::NOTIFY_ENUM_DIR);
     touch(&w, "d\\g").await;
-    assert_eq!(told(&w, d, false, NAMES).await, [event(A::ADDED, "g")], "it begins anew");
+    assert_eq!(next_events(&w, d, false, NAMES).await, [event(A::ADDED, "g")], "it begins anew");
     let none = ask(&w, d, false, NAMES, 0);
     touch(&w, "d\\h").await;
     assert_eq!(none.await.status, NtStatus::NOTIFY_ENUM_DIR, "the client wants no details");
@@ -226,8 +226,8 @@ pub(super) fn hosted(w: World, directory: &Path) -> World {
 async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     let mut all = Vec::new();
     while !all.iter().any(|(_, name)| name == last) {
-        let told = told(w, id, true, F::all());
-        all.extend(tokio::time::timeout(Duration::from_secs(30), told).await.expect("it is told"));
+        let next = next_events(w, id, true, F::all());
+        all.extend(tokio::time::timeout(Duration::from_secs(30), next).await.expect("it is told"));
     }
     all
 }

@@ -194,7 +194,7 @@ async fn other_directories_do_not_interfere() {
     }
     stop.store(true, Ordering::Relaxed);
     churns.await.expect("runs");
-    assert_eq!(w.server.namespace.overtaken(), 0);
+    assert_eq!(w.server.namespace.lost_races(), 0);
 }
 
 // An open of a name that is renamed and deleted without pause succeeds, or returns the file's true state.
@@ -217,7 +217,7 @@ async fn an_open_that_loses_gets_its_turn() {
     for c in churns {
         c.await.expect("runs");
     }
-    assert!(w.server.namespace.overtaken() > 0, "they did meet");
+    assert!(w.server.namespace.lost_races() > 0, "they did meet");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,8 @@ use super::*;
 
 const A: HolderId = HolderId::Lease(LeaseId { client: Guid([1; 16]), key: Guid([1; 16]) });
 const B: HolderId = HolderId::Lease(LeaseId { client: Guid([2; 16]), key: Guid([2; 16]) });
-const ALONE: Situation = Situation { others: false, locked: false, directory: false };
-const SHARED: Situation = Situation { others: true, ..ALONE };
+const ALONE: GrantConditions = GrantConditions { others: false, locked: false, directory: false };
+const SHARED: GrantConditions = GrantConditions { others: true, ..ALONE };
 const NOW: Moment = Moment::START;
 
 fn lease(id: HolderId, state: LeaseState) -> CachingRequest {
@@ -13,11 +13,11 @@ fn lease(id: HolderId, state: LeaseState) -> CachingRequest {
     CachingRequest::Lease(LeaseRequest { id, state, version: LeaseVersion::V2 { parent: None, epoch: 0 } })
 }
 
-fn granted(c: &mut Caching, open: u64, wish: CachingRequest, s: Situation) -> LeaseState {
-    c.grant(open, wish, s, open, None).map_or(NONE, |(_, held)| held.state)
+fn granted(c: &mut Caching, open: u64, caching_request: CachingRequest, s: GrantConditions) -> LeaseState {
+    c.grant(open, caching_request, s, open, None).map_or(NONE, |(_, held)| held.state)
 }
 
-fn told(c: &Contention) -> Vec<(HolderId, LeaseState, LeaseState, bool)> {
+fn notices(c: &Contention) -> Vec<(HolderId, LeaseState, LeaseState, bool)> {
     c.notices.iter().map(|n| (n.holder, n.from, n.to, n.acknowledge)).collect()
 }
 
@@ -29,13 +29,13 @@ fn what_an_open_alone_is_granted() {
     {
         assert_eq!(granted(&mut Caching::default(), 1, lease(A, asked), ALONE), given, "{asked:?}");
     }
-    let directory = Situation { directory: true, ..ALONE };
+    let directory = GrantConditions { directory: true, ..ALONE };
     assert_eq!(granted(&mut Caching::default(), 1, lease(A, R | W | H), directory), R | H);
     assert_eq!(
         granted(&mut Caching::default(), 1, CachingRequest::Oplock(OplockLevel::BATCH), directory),
         NONE
     );
-    let locked = Situation { locked: true, ..ALONE };
+    let locked = GrantConditions { locked: true, ..ALONE };
     assert_eq!(granted(&mut Caching::default(), 1, lease(A, R | W | H), locked), NONE);
 }
 
@@ -45,14 +45,14 @@ fn a_second_open_takes_w() {
     let mut c = Caching::default();
     assert_eq!(granted(&mut c, 1, lease(A, R | W | H), ALONE), R | W | H);
     let first = c.contend(Some(B), Operation::Open { overwrites: false }, NOW);
-    assert_eq!(told(&first), [(A, R | W | H, R | H, true)]);
+    assert_eq!(notices(&first), [(A, R | W | H, R | H, true)]);
     assert_eq!(first.wait_until, Some(NOW.after(ACKNOWLEDGE)));
     let again = c.contend(Some(B), Operation::Open { overwrites: false }, NOW);
-    assert_eq!((told(&again).len(), again.wait_until.is_some()), (0, true), "told once");
+    assert_eq!((notices(&again).len(), again.wait_until.is_some()), (0, true), "one notice");
     assert_eq!(c.contend(Some(A), Operation::Open { overwrites: false }, NOW).wait_until, None, "its own");
-    assert_eq!(c.acknowledge(A, R | W, NOW), Err(Refused::TooMuch));
+    assert_eq!(c.acknowledge(A, R | W, NOW), Err(AcknowledgeError::TooMuch));
     assert_eq!(c.acknowledge(A, R | H, NOW), Ok(None));
-    assert_eq!(c.acknowledge(A, R, NOW), Err(Refused::NotBreaking));
+    assert_eq!(c.acknowledge(A, R, NOW), Err(AcknowledgeError::NotBreaking));
     assert_eq!(c.contend(Some(B), Operation::Open { overwrites: false }, NOW), Contention::default());
     assert_eq!(granted(&mut c, 2, lease(B, R | W | H), SHARED), R | H);
 }
@@ -65,7 +65,7 @@ fn an_overwriting_open_during_a_break_breaks_in_steps() {
     granted(&mut c, 1, lease(A, R | W | H), ALONE);
     c.contend(Some(B), Operation::Open { overwrites: false }, NOW);
     let overwriting = c.contend(Some(B), Operation::Open { overwrites: true }, NOW);
-    assert_eq!((told(&overwriting).len(), overwriting.wait_until.is_some()), (0, true));
+    assert_eq!((notices(&overwriting).len(), overwriting.wait_until.is_some()), (0, true));
     let next = c.acknowledge(A, R | H, NOW).expect("breaking").expect("more is wanted");
     assert_eq!((next.from, next.to, next.acknowledge), (R | H, R, true));
     assert!(c.contend(Some(B), Operation::Open { overwrites: false }, NOW).wait_until.is_some());
@@ -149,14 +149,14 @@ proptest! {
         let mut opens: [Option<Option<HolderId>>; 6] = [None; 6];
         for step in steps {
             match step {
-                Step::Open(n, wish, overwrites) if opens[n].is_none() => {
-                    let by = if let CachingRequest::Lease(l) = wish { Some(HolderId::Lease(l.id)) } else { None };
+                Step::Open(n, caching_request, overwrites) if opens[n].is_none() => {
+                    let by = if let CachingRequest::Lease(l) = caching_request { Some(HolderId::Lease(l.id)) } else { None };
                     if c.contend(by, Operation::Open { overwrites }, now).wait_until.is_some() {
                         continue;
                     }
                     let others = opens.iter().flatten().any(|o| by.is_none() || *o != by);
-                    let s = Situation { others, ..ALONE };
-                    let id = c.grant(n as u64, wish, s, n as u64 + 1, None).map(|(id, _)| id);
+                    let s = GrantConditions { others, ..ALONE };
+                    let id = c.grant(n as u64, caching_request, s, n as u64 + 1, None).map(|(id, _)| id);
                     opens[n] = Some(id);
                 }
                 Step::Leave(n) => {
@@ -192,13 +192,13 @@ proptest! {
 #[test]
 fn a_missed_break_is_sent_again() {
     let mut c = Caching::default();
-    let wish = lease(A, R | W | H);
-    c.grant(1, wish, ALONE, 1, Some(ACKNOWLEDGE_PERSISTENT_LEASE)).expect("granted");
-    assert_eq!(c.remind(A, NOW), None, "nothing was missed");
+    let caching_request = lease(A, R | W | H);
+    c.grant(1, caching_request, ALONE, 1, Some(ACKNOWLEDGE_PERSISTENT_LEASE)).expect("granted");
+    assert_eq!(c.resend_notice(A, NOW), None, "nothing was missed");
     let first = c.contend(None, Operation::Open { overwrites: false }, NOW);
     assert_eq!(first.wait_until, Some(NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE)));
     let back = NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE / 2);
-    let notice = c.remind(A, back).expect("it is breaking");
+    let notice = c.resend_notice(A, back).expect("it is breaking");
     assert_eq!((notice.from, notice.to, notice.acknowledge), (R | W | H, R | H, true));
     assert_eq!(notice.epoch, first.notices[0].epoch, "it is the same break");
     let late = NOW.after(ACKNOWLEDGE_PERSISTENT_LEASE + Duration::from_secs(1));
@@ -212,8 +212,12 @@ fn a_missed_break_is_sent_again() {
 #[test]
 fn of_two_writers_from_before_a_restart_neither_caches() {
     let mut c = Caching::default();
-    let restored =
-        |id, state| Restored { id, token: 1, state, version: LeaseVersion::V2 { parent: None, epoch: 3 } };
+    let restored = |id, state| RestoredHolder {
+        id,
+        token: 1,
+        state,
+        version: LeaseVersion::V2 { parent: None, epoch: 3 },
+    };
     assert_eq!(c.restore(restored(A, R | W | H)).state, R | W | H);
     assert_eq!(c.restore(restored(B, R | W | H)).state, NONE);
     assert_eq!(c.restore(restored(A, R | W | H)).state, NONE, "another open of the lease");

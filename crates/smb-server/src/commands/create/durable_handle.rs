@@ -16,7 +16,7 @@ use smb_wire::{AccessMask, Decode, HEADER_LEN, HeaderFlags, NtStatus};
 use vfs::{FileKey, Kind, Stat};
 
 use super::Plan;
-use super::contexts::{self, DurableAnswer, Facts, Wanted};
+use super::contexts::{self, DurableAnswer, Facts, RequestedContexts};
 use crate::access;
 use crate::commands::metadata::{basic, posix_created};
 use crate::durable::{DURABLE_TIMEOUT, Durability, TIMEOUT_DEFAULT, TIMEOUT_MAX};
@@ -26,14 +26,14 @@ use crate::files::caching::{
     LeaseRequest, LeaseVersion, level_of,
 };
 use crate::open::{Created, FileOpen, Open, Owner};
-use crate::replay::{Named, Reserved};
+use crate::replay::{CreateLookup, ReservedCreate};
 use crate::request::{Reply, Request};
 
 /// The oplock or lease that a request asks for.
 ///
 /// # Errors
 /// INVALID_PARAMETER for a lease of a version that the dialect does not have.
-pub(super) fn wish(
+pub(super) fn caching_request(
     r: &Request,
     q: &CreateRequest<'_>,
     lease: Option<&Lease>,
@@ -61,26 +61,26 @@ pub(super) fn wish(
 }
 
 /// The lease on its directory that an open names.
-pub(super) fn parent_lease(wish: CachingRequest) -> Option<LeaseKey> {
-    match wish {
+pub(super) fn parent_lease(caching_request: CachingRequest) -> Option<LeaseKey> {
+    match caching_request {
         CachingRequest::Lease(LeaseRequest { version: LeaseVersion::V2 { parent, .. }, .. }) => parent,
         _ => None,
     }
 }
 
 /// Whether a CREATE has a CreateGuid by which the client may replay it.
-pub(crate) fn is_named(r: &Request) -> bool {
+pub(crate) fn has_create_guid(r: &Request) -> bool {
     let named = |q: CreateRequest<'_>| q.contexts.raw().any(|c| c.is_ok_and(|c| c.name == name::DH2_Q));
     CreateRequest::decode(&r.message).is_ok_and(named)
 }
 
 /// The result of checking whether a CREATE with a CreateGuid is a replay.
-pub(super) enum Replayed {
+pub(super) enum ReplayCheck {
     /// It was carried out before, and created this open.
-    Answer(Arc<Open>),
+    Completed(Arc<Open>),
     /// It was carried out before. Its client was disconnected, and the replay reconnects the client to this open.
     TakenOver(Arc<Open>),
-    New(Option<Reserved>),
+    New(Option<ReservedCreate>),
 }
 
 impl Plan<'_> {
@@ -88,8 +88,8 @@ impl Plan<'_> {
     pub(super) fn created(&self, action: CreateAction) -> Created {
         Created {
             client: self.r.facts.client_guid,
-            create_guid: self.wanted.durable_v2.map(|d| d.create_guid),
-            app_instance: self.wanted.app_instance,
+            create_guid: self.requested.durable_v2.map(|d| d.create_guid),
+            app_instance: self.requested.app_instance,
             desired_access: self.q.desired_access.bits(),
             share_access: self.q.share_access.bits(),
             options: self.options().bits(),
@@ -108,9 +108,9 @@ impl Plan<'_> {
 
     /// The oplock or lease to request on the file that was found. A directory has only leases of version 2, without
     /// write caching, if they were negotiated (MS-SMB2 3.3.5.9.8, 3.3.5.9.11; MS-FSA 2.1.5.18).
-    pub(super) fn wish_for(&self, directory: bool) -> CachingRequest {
+    pub(super) fn caching_request_for(&self, directory: bool) -> CachingRequest {
         let negotiated = self.r.facts.server_capabilities & Capabilities::DIRECTORY_LEASING.bits() != 0;
-        match self.wish {
+        match self.caching_request {
             CachingRequest::Lease(lease) if directory => match lease.version {
                 LeaseVersion::V2 { .. } if negotiated => CachingRequest::Lease(LeaseRequest {
                     state: lease.state - LeaseState::WRITE_CACHING,
@@ -118,7 +118,7 @@ impl Plan<'_> {
                 }),
                 _ => CachingRequest::Nothing,
             },
-            wish => wish,
+            caching_request => caching_request,
         }
     }
 
@@ -126,12 +126,12 @@ impl Plan<'_> {
         let persistent = Capabilities::PERSISTENT_HANDLES.bits();
         self.share.continuous
             && self.r.facts.server_capabilities & persistent != 0
-            && self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT))
+            && self.requested.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT))
     }
 
     /// How long the client may take to acknowledge a break: longer for a persistent open (MS-SMB2 3.3.4.6, 3.3.4.7).
-    pub(super) fn patience(&self) -> Option<Duration> {
-        let lease = matches!(self.wish, CachingRequest::Lease(_));
+    pub(super) fn acknowledge_timeout(&self) -> Option<Duration> {
+        let lease = matches!(self.caching_request, CachingRequest::Lease(_));
         self.wants_persistent().then_some(if lease {
             ACKNOWLEDGE_PERSISTENT_LEASE
         } else {
@@ -140,8 +140,8 @@ impl Plan<'_> {
     }
 
     /// MS-SMB2 3.3.5.9: a replayed request is answered with the open that it created.
-    pub(super) async fn replayed(&self) -> Result<Replayed, NtStatus> {
-        let Some(durable) = self.wanted.durable_v2 else { return Ok(Replayed::New(None)) };
+    pub(super) async fn find_replay(&self) -> Result<ReplayCheck, NtStatus> {
+        let Some(durable) = self.requested.durable_v2 else { return Ok(ReplayCheck::New(None)) };
         let is_replay = self.r.header.flags.contains(HeaderFlags::REPLAY) && self.r.facts.dialect >= 0x0300;
         if is_replay
             && self.wants_persistent()
@@ -149,15 +149,15 @@ impl Plan<'_> {
         {
             let taken = self.take_over(&open).await;
             self.share.count_reopen(Durability::Persistent, taken.is_ok());
-            return taken.map(|()| Replayed::TakenOver(open));
+            return taken.map(|()| ReplayCheck::TakenOver(open));
         }
-        match self.r.server.name_create(self.r.facts.client_guid, durable.create_guid) {
-            Named::New(reserved) => Ok(Replayed::New(Some(reserved))),
-            Named::Running if is_replay => Err(NtStatus::FILE_NOT_AVAILABLE),
-            Named::Running => Err(NtStatus::DUPLICATE_OBJECTID),
+        match self.r.server.reserve_create(self.r.facts.client_guid, durable.create_guid) {
+            CreateLookup::New(reserved) => Ok(ReplayCheck::New(Some(reserved))),
+            CreateLookup::Running if is_replay => Err(NtStatus::FILE_NOT_AVAILABLE),
+            CreateLookup::Running => Err(NtStatus::DUPLICATE_OBJECTID),
             // MS-SMB2 3.3.5.9.10.
-            Named::Made(_) if !is_replay => Err(NtStatus::DUPLICATE_OBJECTID),
-            Named::Made(open) => self.check_replay(&open).map(|()| Replayed::Answer(open)),
+            CreateLookup::Completed(_) if !is_replay => Err(NtStatus::DUPLICATE_OBJECTID),
+            CreateLookup::Completed(open) => self.check_replay(&open).map(|()| ReplayCheck::Completed(open)),
         }
     }
 
@@ -193,7 +193,7 @@ impl Plan<'_> {
 
     /// The answer to a client that has taken an open over, and the break that it missed.
     pub(super) async fn answer_taken_over(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
-        let reply = self.answer_again(open).await;
+        let reply = self.answer_replay(open).await;
         // It may have been closed meanwhile: by an administrator, or the end of the session.
         if !open.is_of_session(&self.r.session) {
             return Err(NtStatus::FILE_CLOSED);
@@ -215,36 +215,40 @@ impl Plan<'_> {
             _ => None,
         };
         let directory = open.file().is_some_and(|f| f.node.kind() == Kind::Directory);
-        let asked = if let CachingRequest::Lease(l) = self.wish_for(directory) { Some(l.id) } else { None };
+        let asked = if let CachingRequest::Lease(l) = self.caching_request_for(directory) {
+            Some(l.id)
+        } else {
+            None
+        };
         if held != asked {
             return Err(NtStatus::ACCESS_DENIED);
         }
         if !open.is_of_session(&self.r.session) {
             return Err(NtStatus::DUPLICATE_OBJECTID);
         }
-        let persistent = open.durable.lock().kept == Durability::Persistent;
-        let asks = self.wanted.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT));
+        let persistent = open.durable.lock().durability == Durability::Persistent;
+        let asks = self.requested.durable_v2.is_some_and(|d| d.flags.contains(DurableFlags::PERSISTENT));
         if persistent && !asks { Err(NtStatus::INVALID_PARAMETER) } else { Ok(()) }
     }
 
     /// The answer to a CREATE that was carried out before.
-    pub(super) async fn answer_again(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
+    pub(super) async fn answer_replay(&self, open: &Arc<Open>) -> Result<Reply, NtStatus> {
         let f = open.file().ok_or(NtStatus::INVALID_PARAMETER)?;
         let stat = f.stat(&self.r.ctx(), &self.r.server.env).await.map_err(crate::status::of_vfs)?;
         // The response has the oplock level of this request, not the granted one. A lease context has the open's
         // current lease state.
         let level = self.q.oplock_level;
         let durable = matches!(level, OplockLevel::BATCH | OplockLevel::LEASE)
-            || open.durable.lock().kept == Durability::Persistent;
-        let posix = posix_now(self.r, &self.wanted, f, &stat).await?;
-        let reply = answer(open, &stat, &self.wanted, None, open.created.action, durable, posix);
+            || open.durable.lock().durability == Durability::Persistent;
+        let posix = posix_now(self.r, &self.requested, f, &stat).await?;
+        let reply = answer(open, &stat, &self.requested, None, open.created.action, durable, posix);
         Ok(if level == OplockLevel::LEASE { reply } else { with_level(reply, level) })
     }
 
     /// MS-SMB2 3.3.5.9.13: an application that was moved to another machine takes its files from the old one.
-    pub(super) async fn close_instance(&self) -> Result<(), NtStatus> {
-        let Some(instance) = self.wanted.app_instance else { return Ok(()) };
-        for open in self.r.server.opens.of_instance(instance.id) {
+    pub(super) async fn close_opens_of_app_instance(&self) -> Result<(), NtStatus> {
+        let Some(instance) = self.requested.app_instance else { return Ok(()) };
+        for open in self.r.server.opens.find_by_app_instance(instance.id) {
             let Some(old) = open.created.app_instance else { continue };
             let Some(f) = open.file() else { continue };
             let same_file = f.file.is_known_as(open.persistent, self.share, &self.path);
@@ -272,10 +276,10 @@ impl Plan<'_> {
 
     /// MS-SMB2 3.3.5.9 <301>: a file that a persistent open of an absent client has open is not available, unless that
     /// client caches the handle, which a break can end.
-    pub(super) fn check_absent(&self, id: FileKey) -> Result<(), Refusal> {
+    pub(super) fn check_disconnected_opens(&self, id: FileKey) -> Result<(), Refusal> {
         let Some(file) = self.r.server.files.find(id) else { return Ok(()) };
         for open in file.opens().into_iter().filter_map(|o| self.r.server.opens.find(o)) {
-            let absent = open.is_away() && open.durable.lock().kept == Durability::Persistent;
+            let absent = open.is_disconnected() && open.durable.lock().durability == Durability::Persistent;
             let held = open.file().and_then(|f| f.file.held(f.holder?));
             let caches = held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING));
             if absent && !caches {
@@ -286,22 +290,22 @@ impl Plan<'_> {
     }
 
     /// Makes an open durable, as asked (MS-SMB2 3.3.5.9.6, 3.3.5.9.10).
-    pub(super) fn keep(&self, open: &Open) {
+    pub(super) fn make_durable(&self, open: &Open) {
         let Some(f) = open.file() else { return };
         let is_directory = f.node.kind() == Kind::Directory;
         let held = f.holder.and_then(|id| f.file.held(id));
         let caches_handle =
             !is_directory && held.is_some_and(|h| h.state.contains(LeaseState::HANDLE_CACHING));
         let mut durable = open.durable.lock();
-        if let Some(asked) = self.wanted.durable_v2 {
+        if let Some(asked) = self.requested.durable_v2 {
             durable.timeout = match Duration::from_millis(asked.timeout_ms.into()) {
                 Duration::ZERO => TIMEOUT_DEFAULT,
                 asked => asked.min(TIMEOUT_MAX),
             };
             if self.wants_persistent() {
-                durable.kept = Durability::Persistent;
+                durable.durability = Durability::Persistent;
             } else if caches_handle {
-                durable.kept = Durability::Durable;
+                durable.durability = Durability::Durable;
             }
             let works = AccessMask::READ_DATA
                 | AccessMask::EXECUTE
@@ -310,24 +314,24 @@ impl Plan<'_> {
                 | AccessMask::DELETE;
             let granted = AccessMask::from_bits_retain(open.access);
             let replayable =
-                durable.kept == Durability::Persistent || (!is_directory && granted.intersects(works));
+                durable.durability == Durability::Persistent || (!is_directory && granted.intersects(works));
             open.replayable.store(replayable, Ordering::Relaxed);
-        } else if self.wanted.durable && caches_handle {
-            durable.kept = Durability::Durable;
+        } else if self.requested.durable && caches_handle {
+            durable.durability = Durability::Durable;
             durable.timeout = DURABLE_TIMEOUT;
         }
-        open.counted.set_kept(durable.kept);
+        open.counter.set_durability(durable.durability);
     }
 }
 
 /// The POSIX context of the response for a file that was opened before.
 pub(super) async fn posix_now(
     r: &Request,
-    wanted: &Wanted,
+    requested: &RequestedContexts,
     f: &FileOpen,
     stat: &Stat,
 ) -> Result<Option<PosixCreateResponse>, NtStatus> {
-    if wanted.posix.is_none() {
+    if requested.posix.is_none() {
         return Ok(None);
     }
     let security = access::descriptor_now(r, &f.node).await?;
@@ -338,7 +342,7 @@ pub(super) async fn posix_now(
 pub(super) fn answer(
     open: &Open,
     stat: &Stat,
-    wanted: &Wanted,
+    requested: &RequestedContexts,
     maximal: Option<AccessMask>,
     action: CreateAction,
     durable: bool,
@@ -356,12 +360,12 @@ pub(super) fn answer(
         written: b.last_write_time,
         id: stat.id,
         lease,
-        durable: if durable { durable_answer(open, wanted) } else { None },
+        durable: if durable { durable_answer(open, requested) } else { None },
         posix,
-        mac_listings: wanted.aapl.is_some()
+        mac_listings: requested.aapl.is_some()
             && open.owner().is_some_and(|o| o.tree.mac_listings.load(Ordering::Relaxed)),
     };
-    let contexts = contexts::answer(wanted, &facts);
+    let contexts = contexts::answer(requested, &facts);
     let body = CreateResponse {
         oplock_level,
         create_action: action,
@@ -385,15 +389,15 @@ fn with_level(mut reply: Reply, level: OplockLevel) -> Reply {
     reply
 }
 
-fn durable_answer(open: &Open, wanted: &Wanted) -> Option<DurableAnswer> {
+fn durable_answer(open: &Open, requested: &RequestedContexts) -> Option<DurableAnswer> {
     let durable = *open.durable.lock();
-    if durable.kept == Durability::No {
+    if durable.durability == Durability::No {
         return None;
     }
-    if wanted.durable_v2.is_none() {
-        return wanted.durable.then_some(DurableAnswer::V1);
+    if requested.durable_v2.is_none() {
+        return requested.durable.then_some(DurableAnswer::V1);
     }
     let mut flags = DurableFlags::empty();
-    flags.set(DurableFlags::PERSISTENT, durable.kept == Durability::Persistent);
+    flags.set(DurableFlags::PERSISTENT, durable.durability == Durability::Persistent);
     Some(DurableAnswer::V2(DurableResponseV2 { timeout_ms: durable.timeout.as_millis() as u32, flags }))
 }

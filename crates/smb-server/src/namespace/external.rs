@@ -16,7 +16,7 @@ use smb_wire::msg::CompletionFilter;
 use tokio::sync::Notify;
 use vfs::{ReportChange, TreeChange, VfsPath, WatchGuard};
 
-use super::{Event, Origin, What};
+use super::{Event, EventKind, Origin};
 use crate::Server;
 use crate::files::FileState;
 use crate::files::caching::Operation;
@@ -36,25 +36,25 @@ const REPORTS_MAX: usize = 4096;
 const FOLDERS_MAX: usize = 16;
 
 /// Changes of one share by other programs.
-pub(crate) struct Outside {
+pub(crate) struct ExternalChanges {
     env: Env,
-    inbox: Arc<Inbox>,
+    queue: Arc<ReportQueue>,
     /// One callback for all watches, so that a change is reported once.
     report: ReportChange,
     /// Names that the server has changed lately, by their hash.
-    made: Mutex<HashMap<u64, Moment>>,
+    own_changes: Mutex<HashMap<u64, Moment>>,
     /// Watches of the folders of cached files, the latest at the end.
     folders: Mutex<VecDeque<(VfsPath, Arc<WatchGuard>)>>,
 }
 
 #[derive(Default)]
-struct Inbox {
+struct ReportQueue {
     /// Reports with their time of arrival.
     reports: Mutex<Vec<(Moment, TreeChange)>>,
     arrived: Notify,
 }
 
-impl Outside {
+impl ExternalChanges {
     /// Watches a directory of a share: changes after this are reported. Returns `None` for a snapshot, which never
     /// changes.
     pub(crate) async fn watch(
@@ -66,16 +66,16 @@ impl Outside {
         if share.is_snapshot {
             return None;
         }
-        let outside = share.outside.get_or_init(|| Outside::start(server, share));
-        share.vfs()?.watch(path, tree, &outside.report).wait().await
+        let external = share.external_changes.get_or_init(|| ExternalChanges::start(server, share));
+        share.vfs()?.watch(path, tree, &external.report).wait().await
     }
 
-    fn start(server: &Arc<Server>, share: &Arc<Share>) -> Outside {
-        let (env, inbox) = (server.env.clone(), Arc::<Inbox>::default());
-        env.spawn(Arc::clone(&inbox).run(env.clone(), Arc::downgrade(server), Arc::downgrade(share)));
-        let (theirs, clock) = (Arc::clone(&inbox), env.clone());
+    fn start(server: &Arc<Server>, share: &Arc<Share>) -> ExternalChanges {
+        let (env, queue) = (server.env.clone(), Arc::<ReportQueue>::default());
+        env.spawn(Arc::clone(&queue).run(env.clone(), Arc::downgrade(server), Arc::downgrade(share)));
+        let (theirs, clock) = (Arc::clone(&queue), env.clone());
         let report: ReportChange = Arc::new(move |change| theirs.put(clock.moment(), change));
-        Outside { env, inbox, report, made: Mutex::default(), folders: Mutex::default() }
+        ExternalChanges { env, queue, report, own_changes: Mutex::default(), folders: Mutex::default() }
     }
 
     /// Watches the folder of a file that is cached. One watch serves all files of a folder, also files that are opened
@@ -85,16 +85,16 @@ impl Outside {
         share: &Arc<Share>,
         folder: &VfsPath,
     ) -> Option<Arc<WatchGuard>> {
-        let outside = share.outside.get_or_init(|| Outside::start(server, share));
+        let external = share.external_changes.get_or_init(|| ExternalChanges::start(server, share));
         let known = |folders: &VecDeque<(VfsPath, Arc<WatchGuard>)>| {
             folders.iter().find(|(path, _)| path == folder).map(|(_, guard)| Arc::clone(guard))
         };
-        let watched = known(&outside.folders.lock());
+        let watched = known(&external.folders.lock());
         if watched.is_some() {
             return watched;
         }
-        let guard = Arc::new(Outside::watch(server, share, folder, false).await?);
-        let mut folders = outside.folders.lock();
+        let guard = Arc::new(ExternalChanges::watch(server, share, folder, false).await?);
+        let mut folders = external.folders.lock();
         let watched = known(&folders);
         if watched.is_some() {
             return watched;
@@ -107,21 +107,21 @@ impl Outside {
     }
 
     /// The server has published a change of these names.
-    pub(super) fn made(&self, names: &[&VfsPath]) {
+    pub(super) fn note_own_changes(&self, names: &[&VfsPath]) {
         let now = self.env.moment();
-        let mut made = self.made.lock();
-        if made.len() >= NAMES_MAX {
-            made.retain(|_, at| is_recent(*at, now));
+        let mut own_changes = self.own_changes.lock();
+        if own_changes.len() >= NAMES_MAX {
+            own_changes.retain(|_, at| is_recent(*at, now));
         }
-        if made.len() < NAMES_MAX {
-            made.extend(names.iter().map(|n| (hash(n), now)));
+        if own_changes.len() < NAMES_MAX {
+            own_changes.extend(names.iter().map(|n| (hash(n), now)));
         }
     }
 
     fn is_own(&self, change: &TreeChange) -> bool {
         let now = self.env.moment();
-        let made = self.made.lock();
-        let own = |name: &VfsPath| made.get(&hash(name)).is_some_and(|at| is_recent(*at, now));
+        let own_changes = self.own_changes.lock();
+        let own = |name: &VfsPath| own_changes.get(&hash(name)).is_some_and(|at| is_recent(*at, now));
         match change {
             TreeChange::Renamed { from, to, .. } => own(from) || own(to),
             TreeChange::Added(path, _)
@@ -133,10 +133,10 @@ impl Outside {
     }
 }
 
-impl Drop for Outside {
+impl Drop for ExternalChanges {
     fn drop(&mut self) {
         // Wakes the task, which ends as the share is gone.
-        self.inbox.arrived.notify_one();
+        self.queue.arrived.notify_one();
     }
 }
 
@@ -148,7 +148,7 @@ fn is_recent(at: Moment, now: Moment) -> bool {
     u128::from(now.ns_since(at)) < RECENT.as_nanos()
 }
 
-impl Inbox {
+impl ReportQueue {
     fn put(&self, now: Moment, change: TreeChange) {
         let mut reports = self.reports.lock();
         if reports.len() >= REPORTS_MAX {
@@ -170,17 +170,17 @@ impl Inbox {
             let reports = std::mem::take(&mut *self.reports.lock());
             env.sleep(DELAY).await;
             let (Some(server), Some(share)) = (server.upgrade(), share.upgrade()) else { return };
-            server.publish_outside(&share, reports);
+            server.publish_external(&share, reports);
         }
     }
 }
 
 impl Server {
-    fn publish_outside(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
-        let Some(outside) = share.outside.get() else { return };
+    fn publish_external(self: &Arc<Self>, share: &Arc<Share>, reports: Vec<(Moment, TreeChange)>) {
+        let Some(external) = share.external_changes.get() else { return };
         let content = |c: &TreeChange| matches!(c, TreeChange::Data(_) | TreeChange::Metadata(_));
         // Whether the server made a change of content depends on the open file: checked below.
-        let may_be_theirs = |(_, change): &(Moment, TreeChange)| content(change) || !outside.is_own(change);
+        let may_be_theirs = |(_, change): &(Moment, TreeChange)| content(change) || !external.is_own(change);
         let reports: Vec<_> = reports.into_iter().filter(may_be_theirs).collect();
         let open = match reports.is_empty() {
             true => HashMap::new(),
@@ -193,26 +193,26 @@ impl Server {
                 // The server publishes its changes of an open file late: compare with the time of the change itself.
                 TreeChange::Data(path) => match open.get(path) {
                     Some(file) => file.has_changed_since(arrived, LAG),
-                    None => outside.is_own(&change),
+                    None => external.is_own(&change),
                 },
-                TreeChange::Metadata(path) => open.contains_key(path) || outside.is_own(&change),
+                TreeChange::Metadata(path) => open.contains_key(path) || external.is_own(&change),
                 _ => false,
             };
             if own {
                 continue;
             }
-            let (path, what) = match &change {
+            let (path, event_kind) = match &change {
                 TreeChange::Lost => {
                     self.publish_lost(share);
                     continue;
                 }
-                TreeChange::Added(path, kind) => (path, What::Added(*kind)),
-                TreeChange::Removed(path, kind) => (path, What::Removed(*kind)),
+                TreeChange::Added(path, kind) => (path, EventKind::Added(*kind)),
+                TreeChange::Removed(path, kind) => (path, EventKind::Removed(*kind)),
                 TreeChange::Renamed { from, to, kind } => {
-                    (from, What::Renamed { to, kind: *kind, replaced: false })
+                    (from, EventKind::Renamed { to, kind: *kind, replaced: false })
                 }
-                TreeChange::Data(path) => (path, What::Modified(DATA)),
-                TreeChange::Metadata(path) => (path, What::Modified(METADATA)),
+                TreeChange::Data(path) => (path, EventKind::Modified(DATA)),
+                TreeChange::Metadata(path) => (path, EventKind::Modified(METADATA)),
             };
             // One event for many writes is enough.
             if content(&change) && !modified.insert(change.clone()) {
@@ -221,7 +221,7 @@ impl Server {
             match &change {
                 TreeChange::Data(path) => {
                     if let Some(file) = open.get(path) {
-                        self.send_breaks(file, &file.data_changed_outside(now).notices);
+                        self.send_breaks(file, &file.data_changed_externally(now).notices);
                     }
                 }
                 // The name is no longer that of the open file: clients must not use cached handles for it.
@@ -231,7 +231,7 @@ impl Server {
                 }
                 TreeChange::Metadata(_) | TreeChange::Lost => {}
             }
-            self.publish(share, &Event { path, what, origin: Origin::Outside });
+            self.publish(share, &Event { path, event_kind, origin: Origin::OtherProgram });
         }
     }
 
