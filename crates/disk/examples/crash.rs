@@ -50,16 +50,16 @@ async fn main() {
     }
     machine.record();
     let acknowledged = workload(&machine).await;
-    let moments = machine.recorded();
+    let crash_points = machine.end_recording();
     let begun = Env::real().now();
-    for moment in &moments {
+    for moment in &crash_points {
         let owed = acknowledged.iter().filter(|(event, _)| *event <= moment.event).map(|(_, n)| *n).max();
         for seed in 0..CUTS {
             let found = recover(&moment.cut(&env, PowerCut::Tear { seed }), &arena).await;
             assert!(Some(found) >= owed, "seed {seed} at {moment:?}: {found} is left of {owed:?}");
         }
     }
-    let (crashes, time) = (moments.len() as u64 * CUTS, Env::real().now() - begun);
+    let (crashes, time) = (crash_points.len() as u64 * CUTS, Env::real().now() - begun);
     println!(
         "{crashes} crashes recovered in {time:?}: {:.0} a minute",
         crashes as f64 / time.as_secs_f64() * 60.0

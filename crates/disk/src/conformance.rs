@@ -11,7 +11,7 @@ use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{Completion, Disk, DiskError, IO_MAX, Op, Outcome, Place, Read, Then, Written, sized};
+use crate::{Callback, Completion, Disk, DiskError, IO_MAX, IoRange, Op, Outcome, Read, Written, sized};
 
 /// The smallest disk for the suite, in bytes.
 pub const SIZE_MIN: u64 = 4 << 20;
@@ -29,21 +29,21 @@ where
     s.describes_itself();
     s.reads_what_was_written().await;
     let s = Suite { disk: make().await, ..s };
-    s.any_buffers_will_do().await;
+    s.accepts_any_buffers().await;
     s.refuses_misuse().await;
-    s.nothing_is_something().await;
+    s.accepts_empty_io().await;
     let s = Suite { disk: make().await, ..s };
-    s.neighbours_stay().await;
+    s.leaves_neighbours_unchanged().await;
     s.discards().await;
     let s = Suite { disk: make().await, ..s };
-    s.tells_what_is_allocated().await;
+    s.reports_allocation().await;
     let s = Suite { disk: make().await, ..s };
-    s.many_at_a_time().await;
-    s.tells().await;
-    s.dropped_goes_on().await;
+    s.exceeds_the_queue_depth().await;
+    s.completes_callbacks().await;
+    s.completes_dropped_io().await;
     let s = Suite { disk: make().await, ..s };
     for seed in 0..4 {
-        s.is_a_vector(seed).await;
+        s.behaves_like_a_vector(seed).await;
     }
     let s = Suite { disk: make().await, ..s };
     s.times_out().await;
@@ -51,33 +51,33 @@ where
 }
 
 /// Records the completions of I/Os.
-pub(crate) struct Ear<T> {
-    pub(crate) heard: Mutex<Vec<(usize, T)>>,
+pub(crate) struct CompletionRecorder<T> {
+    pub(crate) completions: Mutex<Vec<(usize, T)>>,
     more: Notify,
 }
 
-impl<T> Default for Ear<T> {
-    fn default() -> Ear<T> {
-        Ear { heard: Mutex::default(), more: Notify::default() }
+impl<T> Default for CompletionRecorder<T> {
+    fn default() -> CompletionRecorder<T> {
+        CompletionRecorder { completions: Mutex::default(), more: Notify::default() }
     }
 }
 
-impl<T: Outcome> Completion<T> for Ear<T> {
+impl<T: Outcome> Completion<T> for CompletionRecorder<T> {
     fn completed(self: Arc<Self>, which: usize, outcome: T) {
-        self.heard.lock().push((which, outcome));
+        self.completions.lock().push((which, outcome));
         self.more.notify_one();
     }
 }
 
-impl<T> Ear<T> {
+impl<T> CompletionRecorder<T> {
     /// Waits for `count` completions and returns them, sorted by the caller's number.
-    async fn all(&self, count: usize) -> Vec<(usize, T)> {
-        while self.heard.lock().len() < count {
+    async fn wait_for(&self, count: usize) -> Vec<(usize, T)> {
+        while self.completions.lock().len() < count {
             self.more.notified().await;
         }
-        let mut heard = std::mem::take(&mut *self.heard.lock());
-        heard.sort_by_key(|(which, _)| *which);
-        heard
+        let mut completions = std::mem::take(&mut *self.completions.lock());
+        completions.sort_by_key(|(which, _)| *which);
+        completions
     }
 }
 
@@ -141,13 +141,13 @@ impl Suite {
         }
         self.disk.flush(&Ctx::default()).wait().await.expect("it flushes");
         let data = bytes(7, 1 << 20);
-        self.disk.write(&through(), 0, self.payload(&data)).wait().await.expect("it writes through");
+        self.disk.write(&write_through(), 0, self.payload(&data)).wait().await.expect("it writes through");
         assert!(self.read(0, 1 << 20).await.expect("read") == data);
         self.disk.flush(&Ctx::default()).wait().await.expect("it flushes again");
     }
 
     /// Writes pieces of odd length at odd addresses, from the arena and the heap; reads into similar ones.
-    async fn any_buffers_will_do(&self) {
+    async fn accepts_any_buffers(&self) {
         let b = self.block() as usize;
         let data = bytes(11, 8 * b);
         let all = IoBuf::from(data.clone());
@@ -175,7 +175,7 @@ impl Suite {
         let (b, size) = (self.block(), g.size);
         let before = self.read(0, b as usize * 2).await;
         for (offset, length) in [(1, b), (0, b - 1), (b / 2, b), (0, 1)] {
-            let at = |op| Place::new(op, offset, length);
+            let at = |op| IoRange::new(op, offset, length);
             let wrong = |op| DiskError::Unaligned { at: at(op), block: g.logical_block };
             assert_eq!(self.read(offset, length as usize).await, Err(wrong(Op::Read)));
             let data = self.payload(&bytes(1, length as usize));
@@ -186,7 +186,7 @@ impl Suite {
             );
         }
         for (offset, length) in [(size, b), (size - b, 2 * b), (u64::MAX - b + 1, b)] {
-            let at = |op| Place::new(op, offset, length);
+            let at = |op| IoRange::new(op, offset, length);
             let wrong = |op| DiskError::OutOfRange { at: at(op), size };
             assert_eq!(self.read(offset, length as usize).await, Err(wrong(Op::Read)));
             let data = self.payload(&bytes(1, length as usize));
@@ -200,13 +200,13 @@ impl Suite {
             let piece = IoBuf::from(vec![0; 1 << 20]);
             let mut sg: Sg = (0..IO_MAX >> 20).map(|_| piece.clone()).collect();
             sg.push(piece.slice(0..b as usize));
-            let at = Place::new(Op::Write, 0, IO_MAX + b);
+            let at = IoRange::new(Op::Write, 0, IO_MAX + b);
             assert_eq!(self.disk.write(&Ctx::default(), 0, sg).wait().await, Err(DiskError::TooLong { at }));
         }
         assert_eq!(self.read(0, b as usize * 2).await, before, "what is refused changes nothing");
     }
 
-    async fn nothing_is_something(&self) {
+    async fn accepts_empty_io(&self) {
         let c = Ctx::default();
         let size = self.disk.info().geometry.size;
         for offset in [0, size] {
@@ -216,7 +216,7 @@ impl Suite {
         }
     }
 
-    async fn neighbours_stay(&self) {
+    async fn leaves_neighbours_unchanged(&self) {
         let b = self.block();
         let base = bytes(21, 16 * b as usize);
         self.write(0, &base).await;
@@ -245,7 +245,7 @@ impl Suite {
     /// Starts more I/Os than the disk's queue depth, none polled before all are started, and reads back in
     /// another order.
     /// Ranges that the disk reports as not allocated read as zeros.
-    async fn tells_what_is_allocated(&self) {
+    async fn reports_allocation(&self) {
         let (b, size) = (self.block(), self.disk.info().geometry.size);
         self.write(0, &vec![0; 64 * b as usize]).await;
         self.disk.discard(&Ctx::default(), 0, 64 * b).wait().await.expect("a hint");
@@ -262,11 +262,11 @@ impl Suite {
                 assert!(read.iter().all(|byte| *byte == 0), "at {block}: {found:?}");
             }
         }
-        let at = Place::new(Op::Check, size, b);
+        let at = IoRange::new(Op::Check, size, b);
         assert_eq!(self.disk.allocated(&c, size, b).wait().await, Err(DiskError::OutOfRange { at, size }));
     }
 
-    async fn many_at_a_time(&self) {
+    async fn exceeds_the_queue_depth(&self) {
         let b = self.block();
         let count = (2 * u64::from(self.disk.info().queue_depth)).min(SIZE_MIN / b).min(600);
         let data = |i: u64| bytes(1000 + i, b as usize);
@@ -285,16 +285,16 @@ impl Suite {
     }
 
     /// Each I/O with a callback completes once, and behaves like an awaited one.
-    async fn tells(&self) {
+    async fn completes_callbacks(&self) {
         let (b, size) = (self.block(), self.disk.info().geometry.size);
         let used = self.arena.usage().used;
-        let (ear, count) = (Arc::<Ear<Written>>::default(), 40);
+        let (recorder, count) = (Arc::<CompletionRecorder<Written>>::default(), 40);
         let late = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
         let tell = |c: &Ctx, which: u64, offset| {
-            let at = Place::new(Op::Write, offset, b);
-            let who: Arc<Ear<Written>> = Arc::clone(&ear);
+            let at = IoRange::new(Op::Write, offset, b);
+            let who: Arc<CompletionRecorder<Written>> = Arc::clone(&recorder);
             let src = self.payload(&bytes(2000 + which, b as usize));
-            self.disk.write_then(c, offset, src, Then::new(who, which as usize, at));
+            self.disk.write_then(c, offset, src, Callback::new(who, which as usize, at));
             at
         };
         for i in 0..count {
@@ -302,17 +302,17 @@ impl Suite {
         }
         let beyond = tell(&Ctx::default(), count, size);
         let at = tell(&late, count + 1, count * b);
-        let heard = ear.all(count as usize + 2).await;
-        assert!(heard.iter().map(|(which, _)| *which as u64).eq(0..count + 2), "{heard:?}");
-        let (told, rest) = heard.split_at(count as usize);
+        let completions = recorder.wait_for(count as usize + 2).await;
+        assert!(completions.iter().map(|(which, _)| *which as u64).eq(0..count + 2), "{completions:?}");
+        let (told, rest) = completions.split_at(count as usize);
         assert!(told.iter().all(|(_, result)| result.is_ok()), "{told:?}");
         assert_eq!(rest[0].1, Err(DiskError::OutOfRange { at: beyond, size }));
         assert!([Ok(()), Err(DiskError::Timeout { at })].contains(&rest[1].1), "{rest:?}");
-        let ear = Arc::<Ear<Read>>::default();
+        let recorder = Arc::<CompletionRecorder<Read>>::default();
         let tell = |c: &Ctx, which: u64, offset| {
-            let at = Place::new(Op::Read, offset, b);
-            let who: Arc<Ear<Read>> = Arc::clone(&ear);
-            self.disk.read_then(c, offset, self.buffers(b as usize), Then::new(who, which as usize, at));
+            let at = IoRange::new(Op::Read, offset, b);
+            let who: Arc<CompletionRecorder<Read>> = Arc::clone(&recorder);
+            self.disk.read_then(c, offset, self.buffers(b as usize), Callback::new(who, which as usize, at));
             at
         };
         for i in 0..count {
@@ -320,7 +320,7 @@ impl Suite {
         }
         let beyond = tell(&Ctx::default(), count, size);
         let at = tell(&late, count + 1, 0);
-        for (which, (result, dst)) in ear.all(count as usize + 2).await {
+        for (which, (result, dst)) in recorder.wait_for(count as usize + 2).await {
             let whole = dst.iter().map(|b| b.len()).sum::<usize>() == b as usize;
             match which as u64 {
                 i if i < count => {
@@ -344,12 +344,12 @@ impl Suite {
 
     /// Compares with a plain byte vector: calls of any size and offset, up to sixteen at a time if they do
     /// not overlap.
-    async fn is_a_vector(&self, seed: u64) {
-        type Flying = (std::ops::Range<u64>, Io<(Result<(), DiskError>, Option<(SgMut, Vec<u8>)>)>);
+    async fn behaves_like_a_vector(&self, seed: u64) {
+        type InFlight = (std::ops::Range<u64>, Io<(Result<(), DiskError>, Option<(SgMut, Vec<u8>)>)>);
         let (b, c) = (self.block(), Ctx::default());
-        let (mut random, mut flying) = (crate::random::Random::new(seed), Vec::<Flying>::new());
+        let (mut random, mut in_flight) = (crate::random::Random::new(seed), Vec::<InFlight>::new());
         let mut model = self.read(0, (1 << 20) as usize).await.expect("read");
-        let settle = async |(_, io): Flying| {
+        let settle = async |(_, io): InFlight| {
             let (result, read) = io.wait().await;
             assert_eq!(result, Ok(()));
             let same =
@@ -362,8 +362,10 @@ impl Suite {
             let length = (random.below(blocks / 8).min(blocks - start) * b) as usize;
             let offset = start * b;
             let range = offset..offset + length as u64;
-            if flying.len() == 16 || flying.iter().any(|(r, _)| r.start < range.end && range.start < r.end) {
-                for io in flying.drain(..).rev() {
+            if in_flight.len() == 16
+                || in_flight.iter().any(|(r, _)| r.start < range.end && range.start < r.end)
+            {
+                for io in in_flight.drain(..).rev() {
                     settle(io).await;
                 }
             }
@@ -382,16 +384,16 @@ impl Suite {
                     self.disk.write(&c, offset, self.payload(&data)).map(|r| (r, None))
                 }
             };
-            flying.push((range, io));
+            in_flight.push((range, io));
         }
-        for io in flying {
+        for io in in_flight {
             settle(io).await;
         }
         assert!(self.read(0, model.len()).await.expect("read") == model, "seed {seed}");
     }
 
     /// A dropped I/O still completes and returns its buffers; the fence waits for it.
-    async fn dropped_goes_on(&self) {
+    async fn completes_dropped_io(&self) {
         let b = self.block();
         for round in 0..20 {
             let data = bytes(2000 + round, 64 * b as usize);
@@ -413,7 +415,7 @@ impl Suite {
     async fn times_out(&self) {
         let c = Ctx { deadline: Some(env::Env::real().now()), ..Ctx::default() };
         let b = self.block();
-        let late = |op, length| DiskError::Timeout { at: Place::new(op, 0, length) };
+        let late = |op, length| DiskError::Timeout { at: IoRange::new(op, 0, length) };
         let written = self.disk.write(&c, 0, self.payload(&bytes(3, b as usize))).wait().await;
         assert!(written == Ok(()) || written == Err(late(Op::Write, b)), "{written:?}");
         let (read, dst) = self.disk.read(&c, 0, self.buffers(b as usize)).wait().await;
@@ -436,28 +438,29 @@ impl Suite {
         }
         for n in [0, 4] {
             let wrong = |op, length| DiskError::Fenced {
-                at: Place::new(op, 0, length),
-                had: Epoch(n),
+                at: IoRange::new(op, 0, length),
+                call_epoch: Epoch(n),
                 epoch: Epoch(5),
             };
             let data = self.payload(&bytes(42, b as usize));
             assert_eq!(self.disk.write(&of(n), 0, data.clone()).wait().await, Err(wrong(Op::Write, b)));
-            let (ear, at) = (Arc::<Ear<Written>>::default(), Place::new(Op::Write, 0, b));
-            let who: Arc<Ear<Written>> = Arc::clone(&ear);
-            self.disk.write_then(&of(n), 0, data, Then::new(who, 0, at));
-            assert_eq!(ear.all(1).await, [(0, Err(wrong(Op::Write, b)))]);
+            let (recorder, at) =
+                (Arc::<CompletionRecorder<Written>>::default(), IoRange::new(Op::Write, 0, b));
+            let who: Arc<CompletionRecorder<Written>> = Arc::clone(&recorder);
+            self.disk.write_then(&of(n), 0, data, Callback::new(who, 0, at));
+            assert_eq!(recorder.wait_for(1).await, [(0, Err(wrong(Op::Write, b)))]);
             let (read, dst) = self.disk.read(&of(n), 0, self.buffers(b as usize)).wait().await;
             assert_eq!((read, dst.len()), (Err(wrong(Op::Read, b)), 1));
-            let (ear, at) = (Arc::<Ear<Read>>::default(), Place::new(Op::Read, 0, b));
-            let who: Arc<Ear<Read>> = Arc::clone(&ear);
-            self.disk.read_then(&of(n), 0, dst, Then::new(who, 0, at));
-            let told = ear.all(1).await;
+            let (recorder, at) = (Arc::<CompletionRecorder<Read>>::default(), IoRange::new(Op::Read, 0, b));
+            let who: Arc<CompletionRecorder<Read>> = Arc::clone(&recorder);
+            self.disk.read_then(&of(n), 0, dst, Callback::new(who, 0, at));
+            let told = recorder.wait_for(1).await;
             assert!(told[0].1.0 == Err(wrong(Op::Read, b)) && told[0].1.1.len() == 1);
             assert_eq!(self.disk.flush(&of(n)).wait().await, Err(wrong(Op::Flush, 0)));
             assert_eq!(self.disk.discard(&of(n), 0, b).wait().await, Err(wrong(Op::Discard, b)));
             assert_eq!(self.disk.fence(&of(n), Epoch(n)).wait().await, Err(wrong(Op::Fence, 0)));
         }
-        let wrong = DiskError::Unaligned { at: Place::new(Op::Discard, 1, b), block: b as u32 };
+        let wrong = DiskError::Unaligned { at: IoRange::new(Op::Discard, 1, b), block: b as u32 };
         assert_eq!(self.disk.discard(&of(0), 1, b).wait().await, Err(wrong), "misuse is reported first");
         self.disk.fence(&of(5), Epoch(5)).wait().await.expect("the same again");
         let (read, dst) = self.disk.read(&of(5), 0, self.buffers(b as usize)).wait().await;
@@ -512,7 +515,7 @@ pub fn read_now(disk: &dyn Disk, offset: u64, length: usize) -> Result<Vec<u8>, 
     }
 }
 
-fn through() -> Ctx {
+fn write_through() -> Ctx {
     let mut c = Ctx::default();
     c.flags.write_through = true;
     c

@@ -7,7 +7,7 @@ use arena::{Sg, SgMut, sg_len};
 use counters::{IoBegun, IoKind, IoTally};
 use env::{Ctx, Epoch, Io};
 
-use crate::{Disk, DiskError, DiskInfo, Outcome, Read, Then, Written};
+use crate::{Callback, Disk, DiskError, DiskInfo, Outcome, Read, Written};
 
 /// See the module. All other calls are forwarded.
 pub struct Counted {
@@ -22,7 +22,7 @@ impl Counted {
     }
 
     /// Counts the end of an I/O. A completed one stays completed.
-    fn ends<T: Outcome>(io: Io<T>, begun: IoBegun, bytes: u64) -> Io<T> {
+    fn count_end<T: Outcome>(io: Io<T>, begun: IoBegun, bytes: u64) -> Io<T> {
         io.map(move |outcome| outcome.counted(begun, bytes))
     }
 }
@@ -38,27 +38,27 @@ impl Disk for Counted {
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<Read> {
         let (begun, bytes) = (self.tally.begin(IoKind::Read), length(&dst));
-        Self::ends(self.below.read(c, offset, dst), begun, bytes)
+        Self::count_end(self.below.read(c, offset, dst), begun, bytes)
     }
 
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
         let then = then.counted(self.tally.begin(IoKind::Read), length(&dst));
         self.below.read_then(c, offset, dst, then);
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
         let (begun, bytes) = (self.tally.begin(IoKind::Write), sg_len(&src) as u64);
-        Self::ends(self.below.write(c, offset, src), begun, bytes)
+        Self::count_end(self.below.write(c, offset, src), begun, bytes)
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
         let then = then.counted(self.tally.begin(IoKind::Write), sg_len(&src) as u64);
         self.below.write_then(c, offset, src, then);
     }
 
     fn flush(&self, c: &Ctx) -> Io<Written> {
         let begun = self.tally.begin(IoKind::Flush);
-        Self::ends(self.below.flush(c), begun, 0)
+        Self::count_end(self.below.flush(c), begun, 0)
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Written> {

@@ -24,7 +24,7 @@ pub enum Op {
 
 /// The operation and its range: `length` bytes at `offset`; both 0 for a flush, fence or check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct IoRange {
     /// The operation.
     pub op: Op,
     /// Bytes from the beginning of the disk.
@@ -40,7 +40,7 @@ pub enum DiskError {
     #[error("{at}: the range does not consist of whole blocks of {block} bytes")]
     Unaligned {
         /// The call.
-        at: Place,
+        at: IoRange,
         /// The logical block, in bytes.
         block: u32,
     },
@@ -48,7 +48,7 @@ pub enum DiskError {
     #[error("{at}: beyond the end of the disk, which has {size} bytes")]
     OutOfRange {
         /// The call.
-        at: Place,
+        at: IoRange,
         /// The disk's size, in bytes.
         size: u64,
     },
@@ -56,35 +56,35 @@ pub enum DiskError {
     #[error("{at}: longer than the limit of {} bytes", crate::IO_MAX)]
     TooLong {
         /// The call.
-        at: Place,
+        at: IoRange,
     },
     /// Caller's error: the disk is read-only or was opened read-only.
     #[error("{at}: the disk is read-only")]
     ReadOnly {
         /// The call.
-        at: Place,
+        at: IoRange,
     },
     /// Medium error: these bytes cannot be read or written; after a failed flush, some written bytes are
     /// lost.
     #[error("{at}: the medium failed")]
     Medium {
         /// The failed range; it may be a part of the request.
-        at: Place,
+        at: IoRange,
     },
     /// The disk disappeared or lost power, or its file was removed or truncated. It may return with its
     /// content of that time.
     #[error("{at}: the disk is gone")]
     Gone {
         /// The call.
-        at: Place,
+        at: IoRange,
     },
     /// The caller is no longer the owner: the disk is fenced for a higher epoch.
-    #[error("{at}: the request has epoch {}, but the disk is fenced for epoch {}", had.0, epoch.0)]
+    #[error("{at}: the request has epoch {}, but the disk is fenced for epoch {}", call_epoch.0, epoch.0)]
     Fenced {
         /// The call.
-        at: Place,
+        at: IoRange,
         /// The epoch of the call.
-        had: Epoch,
+        call_epoch: Epoch,
         /// The epoch that the disk is fenced for.
         epoch: Epoch,
     },
@@ -94,39 +94,39 @@ pub enum DiskError {
     )]
     Full {
         /// The call.
-        at: Place,
+        at: IoRange,
     },
     /// Not completed by its deadline. The I/O continues, and its outcome is unknown.
     #[error("{at}: not completed in time")]
     Timeout {
         /// The call.
-        at: Place,
+        at: IoRange,
     },
     /// The system refused with another error.
     #[error("{at}: the system refused it with error {errno}")]
     Refused {
         /// The call.
-        at: Place,
+        at: IoRange,
         /// The system's errno.
         errno: i32,
     },
 }
 
-impl Place {
-    /// The place of a call with a range.
-    pub fn new(op: Op, offset: u64, length: u64) -> Place {
-        Place { op, offset, length }
+impl IoRange {
+    /// The range of a call.
+    pub fn new(op: Op, offset: u64, length: u64) -> IoRange {
+        IoRange { op, offset, length }
     }
 
-    /// The place of a call without a range.
-    pub fn whole(op: Op) -> Place {
-        Place { op, offset: 0, length: 0 }
+    /// The range of a call without one.
+    pub fn whole(op: Op) -> IoRange {
+        IoRange { op, offset: 0, length: 0 }
     }
 }
 
 impl DiskError {
     /// The operation and its range.
-    pub fn at(&self) -> Place {
+    pub fn at(&self) -> IoRange {
         match *self {
             DiskError::Unaligned { at, .. }
             | DiskError::OutOfRange { at, .. }
@@ -166,7 +166,7 @@ impl fmt::Display for Op {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for IoRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.op {
             Op::Flush | Op::Fence | Op::Check => write!(f, "{}", self.op),

@@ -1,7 +1,7 @@
 //! Shared by all providers: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
-//! 1. an I/O holds a [`Pass`], or is between `let_in` and `leave`, for as long as it can access the medium;
+//! 1. an I/O holds a [`GateGuard`], or is between `enter_unguarded` and `leave`, for as long as it can access the medium;
 //! 2. I/O with an epoch below the fence is not admitted;
 //! 3. `fence` returns only when no I/O of a lower epoch is outstanding.
 
@@ -11,7 +11,7 @@ use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{DiskError, Op, Place};
+use crate::{DiskError, IoRange, Op};
 
 /// Admits I/O of the current epoch and counts outstanding I/O. Aligned so that gates share no cache line.
 #[derive(Default)]
@@ -26,11 +26,11 @@ struct State {
     fence: Epoch,
     /// Outstanding I/Os by epoch, unordered, without zero counts. There are rarely more than one or two
     /// epochs.
-    flying: Vec<(Epoch, u64)>,
+    in_flight: Vec<(Epoch, u64)>,
 }
 
 /// Permission of one I/O to access the medium; released on drop.
-pub struct Pass {
+pub struct GateGuard {
     gate: Arc<Gate>,
     epoch: Epoch,
 }
@@ -44,32 +44,32 @@ impl Gate {
     ///
     /// # Errors
     /// [`DiskError::Fenced`] if its epoch is below the fence.
-    pub fn enter(self: &Arc<Gate>, c: &Ctx, at: Place) -> Result<Pass, DiskError> {
-        self.let_in(c, at)?;
-        Ok(Pass { gate: Arc::clone(self), epoch: c.epoch })
+    pub fn enter(self: &Arc<Gate>, c: &Ctx, at: IoRange) -> Result<GateGuard, DiskError> {
+        self.enter_unguarded(c, at)?;
+        Ok(GateGuard { gate: Arc::clone(self), epoch: c.epoch })
     }
 
     /// Like `enter`, for a caller that keeps the gate alive itself: it must call [`Gate::leave`] later.
-    pub(crate) fn let_in(&self, c: &Ctx, at: Place) -> Result<(), DiskError> {
+    pub(crate) fn enter_unguarded(&self, c: &Ctx, at: IoRange) -> Result<(), DiskError> {
         let mut state = self.state.lock();
         if c.epoch < state.fence {
-            return Err(DiskError::Fenced { at, had: c.epoch, epoch: state.fence });
+            return Err(DiskError::Fenced { at, call_epoch: c.epoch, epoch: state.fence });
         }
-        match state.flying.iter_mut().find(|(epoch, _)| *epoch == c.epoch) {
+        match state.in_flight.iter_mut().find(|(epoch, _)| *epoch == c.epoch) {
             Some((_, count)) => *count += 1,
-            None => state.flying.push((c.epoch, 1)),
+            None => state.in_flight.push((c.epoch, 1)),
         }
         Ok(())
     }
 
-    /// The counterpart of `let_in`: the I/O no longer accesses the medium.
+    /// The counterpart of `enter_unguarded`: the I/O no longer accesses the medium.
     pub(crate) fn leave(&self, of: Epoch) {
         let mut state = self.state.lock();
-        let at = state.flying.iter().position(|(epoch, _)| *epoch == of);
+        let at = state.in_flight.iter().position(|(epoch, _)| *epoch == of);
         let at = at.expect("it is counted until it leaves");
-        state.flying[at].1 -= 1;
-        if state.flying[at].1 == 0 {
-            state.flying.swap_remove(at);
+        state.in_flight[at].1 -= 1;
+        if state.in_flight[at].1 == 0 {
+            state.in_flight.swap_remove(at);
             if of < state.fence {
                 self.drained.notify_waiters();
             }
@@ -81,8 +81,8 @@ impl Gate {
         {
             let mut state = self.state.lock();
             if epoch < state.fence {
-                let at = Place::whole(Op::Fence);
-                return Io::Done(Err(DiskError::Fenced { at, had: epoch, epoch: state.fence }));
+                let at = IoRange::whole(Op::Fence);
+                return Io::Done(Err(DiskError::Fenced { at, call_epoch: epoch, epoch: state.fence }));
             }
             state.fence = epoch;
             if state.drained(epoch) {
@@ -102,18 +102,18 @@ impl Gate {
     }
 
     /// The number of outstanding I/Os.
-    pub fn flying(&self) -> u64 {
-        self.state.lock().flying.iter().map(|(_, count)| count).sum()
+    pub fn in_flight(&self) -> u64 {
+        self.state.lock().in_flight.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl State {
     fn drained(&self, epoch: Epoch) -> bool {
-        self.flying.iter().all(|(of, _)| *of >= epoch)
+        self.in_flight.iter().all(|(of, _)| *of >= epoch)
     }
 }
 
-impl Drop for Pass {
+impl Drop for GateGuard {
     fn drop(&mut self) {
         self.gate.leave(self.epoch);
     }
@@ -134,7 +134,7 @@ impl FlushLatch {
     ///
     /// # Errors
     /// The first error.
-    pub fn pass(&self, result: Result<(), DiskError>) -> Result<(), DiskError> {
+    pub fn record(&self, result: Result<(), DiskError>) -> Result<(), DiskError> {
         let mut first = self.0.lock();
         match (*first, result) {
             (Some(e), _) => Err(e),
@@ -160,12 +160,16 @@ mod tests {
     #[tokio::test]
     async fn a_fence_waits_for_what_is_older_only() {
         let gate = Arc::<Gate>::default();
-        let at = Place::new(Op::Write, 0, 4096);
+        let at = IoRange::new(Op::Write, 0, 4096);
         let enter = |epoch| gate.enter(&of(epoch), at);
         let (first, second, third) = (enter(1), enter(1), enter(3));
         let (Ok(first), Ok(second), Ok(third)) = (first, second, third) else { panic!("nothing is fenced") };
         let Io::Pending(mut fence) = gate.fence(Epoch(3)) else { panic!("two are older") };
-        assert_eq!(enter(2).err(), Some(DiskError::Fenced { at, had: Epoch(2), epoch: Epoch(3) }), "at once");
+        assert_eq!(
+            enter(2).err(),
+            Some(DiskError::Fenced { at, call_epoch: Epoch(2), epoch: Epoch(3) }),
+            "at once"
+        );
         let mut poll = || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             fence.as_mut().poll(&mut context).is_ready()
@@ -175,22 +179,22 @@ mod tests {
         assert!(!poll());
         drop(second);
         assert!(poll(), "the third is of the epoch itself");
-        assert_eq!(gate.flying(), 1);
+        assert_eq!(gate.in_flight(), 1);
         drop(third);
-        assert!(matches!(gate.fence(Epoch(4)), Io::Done(Ok(()))) && gate.flying() == 0);
+        assert!(matches!(gate.fence(Epoch(4)), Io::Done(Ok(()))) && gate.in_flight() == 0);
     }
 
     #[test]
     fn what_latches() {
-        let at = Place::whole(Op::Flush);
+        let at = IoRange::whole(Op::Flush);
         let latch = FlushLatch::default();
-        let fenced = DiskError::Fenced { at, had: Epoch(1), epoch: Epoch(2) };
+        let fenced = DiskError::Fenced { at, call_epoch: Epoch(1), epoch: Epoch(2) };
         for own in [fenced, DiskError::ReadOnly { at }] {
-            assert_eq!((latch.pass(Err(own)), latch.check()), (Err(own), Ok(())));
+            assert_eq!((latch.record(Err(own)), latch.check()), (Err(own), Ok(())));
         }
         let gone = DiskError::Gone { at };
-        assert_eq!((latch.pass(Err(gone)), latch.check()), (Err(gone), Err(gone)));
-        assert_eq!(latch.pass(Ok(())), Err(gone), "also after it is back: what its cache had is lost");
+        assert_eq!((latch.record(Err(gone)), latch.check()), (Err(gone), Err(gone)));
+        assert_eq!(latch.record(Ok(())), Err(gone), "also after it is back: what its cache had is lost");
     }
 
     /// The waiter is woken even if the pass ends on another thread.
@@ -198,7 +202,7 @@ mod tests {
     async fn a_fence_is_woken() {
         for _ in 0..200 {
             let gate = Arc::<Gate>::default();
-            let pass = gate.enter(&of(0), Place::whole(Op::Flush)).ok();
+            let pass = gate.enter(&of(0), IoRange::whole(Op::Flush)).ok();
             let ends = std::thread::spawn(move || drop(pass));
             gate.fence(Epoch(1)).wait().await.expect("fenced");
             ends.join().expect("it ended");

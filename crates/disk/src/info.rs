@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::{DiskError, IO_MAX, Op, Place};
+use crate::{DiskError, IO_MAX, IoRange, Op};
 
 /// Identity, geometry and location of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Geometry {
     ///
     /// # Errors
     /// `Unaligned`, `OutOfRange`; `TooLong` for reads and writes.
-    pub fn check(&self, at: Place) -> Result<(), DiskError> {
+    pub fn check(&self, at: IoRange) -> Result<(), DiskError> {
         let block = u64::from(self.logical_block);
         if !at.offset.is_multiple_of(block) || !at.length.is_multiple_of(block) {
             return Err(DiskError::Unaligned { at, block: self.logical_block });

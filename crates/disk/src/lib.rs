@@ -26,6 +26,7 @@
 //! has one unsafe call for locks. `crc.rs` uses special instructions after checking that the processor has
 //! them.
 
+mod callback;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod counted;
@@ -47,21 +48,20 @@ pub mod sim;
 mod slow_reads;
 mod store;
 mod sysfs;
-mod then;
 mod zeros;
 
+pub use callback::{Callback, Completion, Outcome, Read, Written};
 pub use counted::Counted;
 pub use crc::{CRC_BLOCK, crc32c_of_block, crc32c_of_four};
-pub use error::{DiskError, Op, Place};
+pub use error::{DiskError, IoRange, Op};
 pub use file::{FileDisk, FileOptions, FixedBuffers, Holder, OpenError};
-pub use gate::{FlushLatch, Gate, Pass};
+pub use gate::{FlushLatch, Gate, GateGuard};
 pub use image::{Image, PAGE, append};
 pub use info::{DiskId, DiskInfo, EnclosureSlot, Geometry, IdKind, Layout, Media, WriteCache};
 pub use memory::{MemoryDisk, MemoryOptions};
-pub use overlay::{Overlay, Room};
+pub use overlay::{Overlay, OverlayBudget};
 pub use slow_reads::SlowReads;
 pub use store::PowerCut;
-pub use then::{Completion, Outcome, Read, Then, Written};
 pub use zeros::write_zeros;
 
 use std::ops::Range;
@@ -112,8 +112,8 @@ pub trait Disk: Send + Sync {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
-        then.when(self.read(c, offset, dst));
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
+        then.complete_with(self.read(c, offset, dst));
     }
 
     /// Writes `src` at `offset`. After an error each atomic unit may be old or new.
@@ -128,8 +128,8 @@ pub trait Disk: Send + Sync {
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
-        then.when(self.write(c, offset, src));
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
+        then.complete_with(self.write(c, offset, src));
     }
 
     /// Makes every write that completed before this call durable.
@@ -163,7 +163,7 @@ pub trait Disk: Send + Sync {
     /// allocation.
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
         let whole = offset..offset.saturating_add(length);
-        Io::Done(self.info().geometry.check(Place::new(Op::Check, offset, length)).map(|()| vec![whole]))
+        Io::Done(self.info().geometry.check(IoRange::new(Op::Check, offset, length)).map(|()| vec![whole]))
     }
 
     /// Checks that the opened disk still exists, as far as the provider can tell without I/O to it: a file

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::store::{Change, Store};
 use crate::{
-    Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Image, Media, Op, Place, PowerCut, WriteCache,
+    Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Image, IoRange, Media, Op, PowerCut,
+    WriteCache,
 };
 
 /// See the module. Dropping the last clone drops its contents; images from [`MemoryDisk::image`] remain.
@@ -112,13 +113,13 @@ impl MemoryDisk {
         medium.0.as_ref().map_or_else(|| medium.1.clone(), |store| store.current.clone())
     }
 
-    fn with_store<T>(&self, c: &Ctx, at: Place, f: impl FnOnce(&mut Store) -> T) -> Result<T, DiskError> {
+    fn with_store<T>(&self, c: &Ctx, at: IoRange, f: impl FnOnce(&mut Store) -> T) -> Result<T, DiskError> {
         self.info.geometry.check(at)?;
         let _pass = self.gate.enter(c, at)?;
         self.medium.lock().0.as_mut().map(f).ok_or(DiskError::Gone { at })
     }
 
-    fn change(&self, c: &Ctx, at: Place, change: impl FnOnce() -> Arc<Change>) -> Result<(), DiskError> {
+    fn change(&self, c: &Ctx, at: IoRange, change: impl FnOnce() -> Arc<Change>) -> Result<(), DiskError> {
         let durable =
             self.info.write_cache == WriteCache::None || (c.flags.write_through && at.op == Op::Write);
         self.with_store(c, at, |s| s.apply(change(), durable))
@@ -132,32 +133,32 @@ impl Disk for MemoryDisk {
 
     fn read(&self, c: &Ctx, offset: u64, mut dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
         let length = dst.iter().map(|b| b.len() as u64).sum();
-        let result = self.with_store(c, Place::new(Op::Read, offset, length), |s| s.read(offset, &mut dst));
+        let result = self.with_store(c, IoRange::new(Op::Read, offset, length), |s| s.read(offset, &mut dst));
         Io::Done((result, dst))
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         Io::Done(self.change(c, at, || Change::write(offset, &src)))
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        Io::Done(self.with_store(c, Place::whole(Op::Flush), |s| s.flush(s.mark())))
+        Io::Done(self.with_store(c, IoRange::whole(Op::Flush), |s| s.flush(s.mark())))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        Io::Done(self.change(c, Place::new(Op::Discard, offset, length), || Change::zeros(offset, length)))
+        Io::Done(self.change(c, IoRange::new(Op::Discard, offset, length), || Change::zeros(offset, length)))
     }
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
         if self.medium.lock().0.is_none() {
-            return Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Fence) }));
+            return Io::Done(Err(DiskError::Gone { at: IoRange::whole(Op::Fence) }));
         }
         self.gate.fence(epoch)
     }
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        let at = Place::new(Op::Check, offset, length);
+        let at = IoRange::new(Op::Check, offset, length);
         Io::Done(self.with_store(c, at, |s| s.current.present(offset..offset + length)))
     }
 }

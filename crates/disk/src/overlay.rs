@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. Only reads and fences reach the disk below.
 //! 2. A block that was ever written is read from memory only: the disk's block may be unreadable.
-//! 3. All overlays of one [`Room`] together store at most its limit.
+//! 3. All overlays of one [`OverlayBudget`] together store at most its limit.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use env::{Ctx, Epoch, Io};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::{Disk, DiskError, DiskInfo, Gate, Op, Place, sized};
+use crate::{Disk, DiskError, DiskInfo, Gate, IoRange, Op, sized};
 
 /// See the module. Writes complete immediately.
 pub struct Overlay {
     below: Arc<dyn Disk>,
-    room: Arc<Room>,
+    budget: Arc<OverlayBudget>,
     gate: Arc<Gate>,
     /// The written blocks, by logical block number.
-    kept: Mutex<BTreeMap<u64, Block>>,
+    written: Mutex<BTreeMap<u64, Block>>,
 }
 
 /// The memory budget of overlays, in bytes.
 #[derive(Debug)]
-pub struct Room {
+pub struct OverlayBudget {
     limit: u64,
     used: AtomicU64,
 }
@@ -36,12 +36,12 @@ pub struct Room {
 type Block = Arc<[u8]>;
 
 /// The written blocks of a range with their offsets, in order.
-type Found = SmallVec<[(u64, Block); 4]>;
+type WrittenBlocks = SmallVec<[(u64, Block); 4]>;
 
-impl Room {
+impl OverlayBudget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: u64) -> Arc<Room> {
-        Arc::new(Room { limit, used: AtomicU64::new(0) })
+    pub fn new(limit: u64) -> Arc<OverlayBudget> {
+        Arc::new(OverlayBudget { limit, used: AtomicU64::new(0) })
     }
 
     /// Bytes in use.
@@ -56,41 +56,41 @@ impl Room {
 }
 
 impl Overlay {
-    /// A disk that reads like `below` until it is written. A write that exceeds the budget `room` fails with
+    /// A disk that reads like `below` until it is written. A write that exceeds `budget` fails with
     /// [`DiskError::Full`].
-    pub fn new(below: Arc<dyn Disk>, room: Arc<Room>) -> Arc<Overlay> {
-        Arc::new(Overlay { below, room, gate: Arc::default(), kept: Mutex::default() })
+    pub fn new(below: Arc<dyn Disk>, budget: Arc<OverlayBudget>) -> Arc<Overlay> {
+        Arc::new(Overlay { below, budget, gate: Arc::default(), written: Mutex::default() })
     }
 
     fn block(&self) -> u64 {
         u64::from(self.below.info().geometry.logical_block)
     }
 
-    fn found(&self, at: Place) -> Found {
+    fn written_in(&self, at: IoRange) -> WrittenBlocks {
         let block = self.block();
         let range = at.offset / block..(at.offset + at.length) / block;
-        self.kept.lock().range(range).map(|(n, b)| (n * block, Arc::clone(b))).collect()
+        self.written.lock().range(range).map(|(n, b)| (n * block, Arc::clone(b))).collect()
     }
 
-    fn keep(&self, c: &Ctx, at: Place, src: &Sg) -> Result<(), DiskError> {
+    fn store(&self, c: &Ctx, at: IoRange, src: &Sg) -> Result<(), DiskError> {
         self.info().geometry.check(at)?;
         let _pass = self.gate.enter(c, at)?;
         let (block, bytes) = (self.block(), sg_to_vec(src));
-        let mut kept = self.kept.lock();
+        let mut written = self.written.lock();
         let first = at.offset / block;
-        let had = kept.range(first..first + at.length / block).count() as u64;
-        if !self.room.take(at.length - had * block) {
+        let had = written.range(first..first + at.length / block).count() as u64;
+        if !self.budget.take(at.length - had * block) {
             return Err(DiskError::Full { at });
         }
-        kept.extend((first..).zip(bytes.chunks(block as usize).map(Block::from)));
+        written.extend((first..).zip(bytes.chunks(block as usize).map(Block::from)));
         Ok(())
     }
 }
 
 impl Drop for Overlay {
     fn drop(&mut self) {
-        let bytes = self.kept.get_mut().len() as u64 * self.block();
-        self.room.used.fetch_sub(bytes, Ordering::Relaxed);
+        let bytes = self.written.get_mut().len() as u64 * self.block();
+        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -100,23 +100,23 @@ impl Disk for Overlay {
     }
 
     fn read(&self, c: &Ctx, offset: u64, mut dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        let at = IoRange::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
         if let Err(e) = self.info().geometry.check(at) {
             return Io::Done((Err(e), dst));
         }
-        let found = self.found(at);
+        let found = self.written_in(at);
         if found.is_empty() {
             return self.below.read(c, offset, dst);
         }
         if found.len() as u64 * self.block() == at.length {
-            let result = self.gate.enter(c, at).map(|_pass| lay(&found, offset, &mut dst));
+            let result = self.gate.enter(c, at).map(|_pass| copy_blocks(&found, offset, &mut dst));
             return Io::Done((result, dst));
         }
         let (c, below, read) = (*c, Arc::clone(&self.below), self.below.read(c, offset, dst));
         Io::pending(async move {
             match read.wait().await {
                 (Ok(()), mut dst) => {
-                    lay(&found, offset, &mut dst);
+                    copy_blocks(&found, offset, &mut dst);
                     (Ok(()), dst)
                 }
                 // The block that is unreadable on the disk may be in memory.
@@ -127,15 +127,15 @@ impl Disk for Overlay {
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        Io::Done(self.keep(c, Place::new(Op::Write, offset, sg_len(&src) as u64), &src))
+        Io::Done(self.store(c, IoRange::new(Op::Write, offset, sg_len(&src) as u64), &src))
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        Io::Done(self.gate.enter(c, Place::whole(Op::Flush)).map(drop))
+        Io::Done(self.gate.enter(c, IoRange::whole(Op::Flush)).map(drop))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Discard, offset, length);
+        let at = IoRange::new(Op::Discard, offset, length);
         Io::Done(self.info().geometry.check(at).and_then(|()| self.gate.enter(c, at).map(drop)))
     }
 
@@ -153,7 +153,7 @@ impl Disk for Overlay {
 }
 
 /// Copies the found blocks over the data read from `offset` on.
-fn lay(found: &[(u64, Block)], offset: u64, dst: &mut SgMut) {
+fn copy_blocks(found: &[(u64, Block)], offset: u64, dst: &mut SgMut) {
     let lengths: SmallVec<[usize; 4]> = dst.iter().map(|b| b.len()).collect();
     for (begin, block) in found {
         put(&lengths, (begin - offset) as usize, block, dst);
@@ -173,7 +173,7 @@ fn put(lengths: &[usize], at: usize, bytes: &[u8], dst: &mut SgMut) {
 async fn read_between(
     below: &dyn Disk,
     c: &Ctx,
-    at: Place,
+    at: IoRange,
     found: &[(u64, Block)],
     mut dst: SgMut,
 ) -> (Result<(), DiskError>, SgMut) {
@@ -196,12 +196,12 @@ async fn read_between(
     }
     dst.iter_mut().zip(&lengths).for_each(|(b, length)| b.set_len(*length));
     put(&lengths, 0, &whole, &mut dst);
-    lay(found, at.offset, &mut dst);
+    copy_blocks(found, at.offset, &mut dst);
     (Ok(()), dst)
 }
 
 /// The byte ranges without a found block.
-fn gaps(at: Place, found: &[(u64, Block)]) -> Vec<Range<u64>> {
+fn gaps(at: IoRange, found: &[(u64, Block)]) -> Vec<Range<u64>> {
     let mut from = at.offset;
     let ends = found.iter().map(|(begin, b)| (*begin, begin + b.len() as u64));
     let all = ends.chain([(at.offset + at.length, 0)]);

@@ -46,11 +46,11 @@ pub(crate) struct Store {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) offset: u64,
-    pub(crate) what: What,
+    pub(crate) content: Content,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum Content {
     Bytes(Vec<u8>),
     /// A number of zeros.
     Zeros(u64),
@@ -100,10 +100,10 @@ impl Store {
         }
     }
 
-    /// The contents of the medium after a power cut with `flying` writes outstanding.
-    pub(crate) fn cut(&self, geometry: &Geometry, flying: &[Arc<Change>], cut: PowerCut) -> Image {
+    /// The contents of the medium after a power cut with `in_flight` writes outstanding.
+    pub(crate) fn cut(&self, geometry: &Geometry, in_flight: &[Arc<Change>], cut: PowerCut) -> Image {
         let mut image = self.durable.clone();
-        let writes = self.pending.iter().map(|(_, change)| change).chain(flying);
+        let writes = self.pending.iter().map(|(_, change)| change).chain(in_flight);
         match cut {
             PowerCut::LoseAll => {}
             PowerCut::KeepAll => writes.for_each(|w| w.apply(&mut image)),
@@ -130,17 +130,17 @@ impl Change {
     pub(crate) fn write(offset: u64, src: &Sg) -> Arc<Change> {
         let mut bytes = Vec::with_capacity(arena::sg_len(src));
         src.iter().for_each(|b| bytes.extend_from_slice(b));
-        Arc::new(Change { offset, what: What::Bytes(bytes) })
+        Arc::new(Change { offset, content: Content::Bytes(bytes) })
     }
 
     pub(crate) fn zeros(offset: u64, length: u64) -> Arc<Change> {
-        Arc::new(Change { offset, what: What::Zeros(length) })
+        Arc::new(Change { offset, content: Content::Zeros(length) })
     }
 
     pub(crate) fn range(&self) -> (u64, u64) {
-        let length = match &self.what {
-            What::Bytes(b) => b.len() as u64,
-            What::Zeros(n) => *n,
+        let length = match &self.content {
+            Content::Bytes(b) => b.len() as u64,
+            Content::Zeros(n) => *n,
         };
         (self.offset, self.offset + length)
     }
@@ -152,11 +152,11 @@ impl Change {
 
     /// Applies the part of the change in `start..end`, which must be inside its range.
     pub(crate) fn apply_part(&self, image: &mut Image, start: u64, end: u64) {
-        match &self.what {
-            What::Bytes(b) => {
+        match &self.content {
+            Content::Bytes(b) => {
                 image.write(start, &b[(start - self.offset) as usize..(end - self.offset) as usize]);
             }
-            What::Zeros(_) => image.zero(start, end - start),
+            Content::Zeros(_) => image.zero(start, end - start),
         }
     }
 
@@ -189,13 +189,13 @@ impl Change {
     }
 
     pub(crate) fn part(&self, start: u64, end: u64) -> Arc<Change> {
-        let what = match &self.what {
-            What::Bytes(b) => {
-                What::Bytes(b[(start - self.offset) as usize..(end - self.offset) as usize].to_vec())
+        let content = match &self.content {
+            Content::Bytes(b) => {
+                Content::Bytes(b[(start - self.offset) as usize..(end - self.offset) as usize].to_vec())
             }
-            What::Zeros(_) => What::Zeros(end - start),
+            Content::Zeros(_) => Content::Zeros(end - start),
         };
-        Arc::new(Change { offset: start, what })
+        Arc::new(Change { offset: start, content })
     }
 }
 

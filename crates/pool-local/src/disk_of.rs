@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Sg, SgMut, sg_len};
 use disk::{
-    Disk, DiskError, DiskId, DiskInfo, Gate, Geometry, IdKind, Layout, Media, Op, Pass, Place, WriteCache,
+    Disk, DiskError, DiskId, DiskInfo, Gate, GateGuard, Geometry, IdKind, IoRange, Layout, Media, Op,
+    WriteCache,
 };
 use env::{Ctx, Epoch, Io};
 use pool::PoolId;
@@ -36,7 +37,7 @@ pub struct VirtualDisk {
 const DMA_ALIGNMENT: u32 = 512;
 
 /// A call in progress.
-type Call = (Pass, Option<ClientIo>);
+type Call = (GateGuard, Option<ClientIo>);
 
 impl VirtualDisk {
     /// `record` describes the space to its users; its size must be the current one.
@@ -80,7 +81,7 @@ impl VirtualDisk {
     }
 
     /// Admits a call, if it is whole units inside the space.
-    fn enter(&self, c: &Ctx, at: Place) -> Result<(Space, Call), DiskError> {
+    fn enter(&self, c: &Ctx, at: IoRange) -> Result<(Space, Call), DiskError> {
         // The duration of a flush or discard depends only on the disks, so jobs observe only reads and
         // writes.
         let begun = self.slot.begin(matches!(at.op, Op::Read | Op::Write));
@@ -100,7 +101,7 @@ impl Disk for VirtualDisk {
     }
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let at = Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
+        let at = IoRange::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum());
         let (space, call) = match self.enter(c, at) {
             Ok(entered) => entered,
             Err(error) => return Io::Done((Err(error), dst)),
@@ -113,7 +114,7 @@ impl Disk for VirtualDisk {
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
             Ok((space, call)) => self.ends(space.write(offset, src, c.flags.write_through), call, at),
             Err(error) => Io::Done(Err(error)),
@@ -121,7 +122,7 @@ impl Disk for VirtualDisk {
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        let at = Place::whole(Op::Flush);
+        let at = IoRange::whole(Op::Flush);
         match self.enter(c, at) {
             // A read-only disk has no writes of its own to flush.
             Ok(_) if self.is_read_only => Io::Done(Ok(())),
@@ -135,7 +136,7 @@ impl Disk for VirtualDisk {
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Discard, offset, length);
+        let at = IoRange::new(Op::Discard, offset, length);
         match self.enter(c, at) {
             Ok((space, call)) => self.ends(space.discard(offset, length), call, at),
             Err(error) => Io::Done(Err(error)),
@@ -147,7 +148,7 @@ impl Disk for VirtualDisk {
     }
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        let at = Place::new(Op::Check, offset, length);
+        let at = IoRange::new(Op::Check, offset, length);
         let (space, call) = match self.enter(c, at) {
             Ok(entered) => entered,
             Err(error) => return Io::Done(Err(error)),
@@ -178,7 +179,7 @@ impl VirtualDisk {
         &self,
         io: Io<Result<(), space::SpaceError>>,
         call: Call,
-        at: Place,
+        at: IoRange,
     ) -> Io<Result<(), DiskError>> {
         let slot = Arc::clone(&self.slot);
         io.map(move |result| {
@@ -188,17 +189,17 @@ impl VirtualDisk {
     }
 }
 
-fn told(info: &DiskInfo, error: LocalError, at: Place) -> DiskError {
+fn told(info: &DiskInfo, error: LocalError, at: IoRange) -> DiskError {
     tracing::warn!(disk = %info.path.display(), %error, %at, "an I/O to a virtual disk failed");
     as_disk_error(&error, at)
 }
 
-fn refused(slot: &Slot, error: LocalError, at: Place) -> DiskError {
+fn refused(slot: &Slot, error: LocalError, at: IoRange) -> DiskError {
     tracing::warn!(space = slot.id().0, %error, %at, "an I/O to a virtual disk failed");
     as_disk_error(&error, at)
 }
 
-fn as_disk_error(error: &LocalError, at: Place) -> DiskError {
+fn as_disk_error(error: &LocalError, at: IoRange) -> DiskError {
     match error {
         LocalError::Space(error) => error.as_disk_error(at.op, at.offset, at.length),
         _ => DiskError::Gone { at },

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use disk::{Disk, DiskError, DiskInfo, Gate, IoRange, Op};
 use env::{Ctx, Env, Epoch, Io, watch};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -90,7 +90,7 @@ impl Handle {
     fn call<T: Send + 'static>(
         &self,
         c: &Ctx,
-        at: Place,
+        at: IoRange,
         late: T,
         start: impl FnOnce(Result<&Ctx, DiskError>) -> Io<T> + Send + 'static,
     ) -> Io<T> {
@@ -154,7 +154,7 @@ impl Handle {
     fn change(
         &self,
         c: &Ctx,
-        at: Place,
+        at: IoRange,
         start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Result<(), DiskError>> + Send + 'static,
     ) -> Io<Result<(), DiskError>> {
         let disk = Arc::clone(&self.disk);
@@ -171,7 +171,7 @@ impl Disk for Handle {
     }
 
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let at = Place::new(Op::Read, offset, dst.iter().map(|buffer| buffer.len() as u64).sum());
+        let at = IoRange::new(Op::Read, offset, dst.iter().map(|buffer| buffer.len() as u64).sum());
         let disk = Arc::clone(&self.disk);
         self.call(c, at, (Err(DiskError::Timeout { at }), SgMut::new()), move |c| match c {
             Ok(c) => disk.read(c, offset, dst),
@@ -180,23 +180,23 @@ impl Disk for Handle {
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         self.change(c, at, move |disk, c| disk.write(c, offset, src))
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        self.change(c, Place::whole(Op::Flush), |disk, c| disk.flush(c))
+        self.change(c, IoRange::whole(Op::Flush), |disk, c| disk.flush(c))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        self.change(c, Place::new(Op::Discard, offset, length), move |disk, c| {
+        self.change(c, IoRange::new(Op::Discard, offset, length), move |disk, c| {
             disk.discard(c, offset, length)
         })
     }
 
     fn fence(&self, c: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
         if self.process.state() == ProcessState::Ended {
-            return Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Fence) }));
+            return Io::Done(Err(DiskError::Gone { at: IoRange::whole(Op::Fence) }));
         }
         let (shared, own) = (self.gate.fence(epoch), self.disk.fence(c, epoch));
         Io::pending(async move {
@@ -207,7 +207,7 @@ impl Disk for Handle {
 
     fn check(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
         match self.process.state() {
-            ProcessState::Ended => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
+            ProcessState::Ended => Io::Done(Err(DiskError::Gone { at: IoRange::whole(Op::Check) })),
             ProcessState::Running | ProcessState::Stalled => self.disk.check(c),
         }
     }

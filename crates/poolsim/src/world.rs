@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::rates::Rates;
 use arena::{Arena, Class, IoBuf, Sg};
-use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
+use disk::sim::{CrashPoint, FaultyDisk, Machine, SlotId};
 use disk::{Disk, MemoryOptions, PowerCut, sized};
 use env::Env;
 use pool::authority::PoolAuthority;
@@ -114,7 +114,7 @@ impl World {
     }
 
     /// The machine after a power cut at this moment, with all disks in their slots.
-    pub(crate) fn after(moment: &Moment, cut: PowerCut) -> World {
+    pub(crate) fn after(moment: &CrashPoint, cut: PowerCut) -> World {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
         (0..machine.slots()).for_each(|slot| machine.plug(SlotId(slot)));

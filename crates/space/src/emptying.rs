@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use disk::{Op, Place};
+use disk::{IoRange, Op};
 use futures_util::future::join_all;
 use pool_seam::{GROUP, GROUP_UNITS, OwnerOp, Provisioning, RowNumber};
 
@@ -67,7 +67,7 @@ impl Inner {
         for (disk, result) in join_all(discards).await {
             // The discard is only a hint to the disk: an error is harmless.
             if let Err(error) = result {
-                let at = Place::new(Op::Discard, 0, GROUP);
+                let at = IoRange::new(Op::Discard, 0, GROUP);
                 tracing::debug!(disk = disk.0, ?at, %error, "a discard failed");
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use pool_seam::{DiskNumber, RowNumber, SeamError, SpaceEpoch};
 use smallvec::{SmallVec, smallvec};
 
@@ -75,7 +75,7 @@ impl SpaceError {
 
     /// Converts the error to that of a disk, for callers that use the space as a disk.
     pub fn as_disk_error(&self, op: Op, offset: u64, length: u64) -> DiskError {
-        let at = Place::new(op, offset, length);
+        let at = IoRange::new(op, offset, length);
         match self {
             SpaceError::Disk { error: DiskError::Full { .. }, .. }
             | SpaceError::Seam(SeamError::NoRoom(_)) => DiskError::Full { at },

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use arena::Sg;
-use disk::{Completion, DiskError, Op, Place, Then, Written};
+use disk::{Callback, Completion, DiskError, IoRange, Op, Written};
 use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, Regions};
 use smallvec::{SmallVec, smallvec};
@@ -106,7 +106,7 @@ impl Change {
     ) -> impl Future<Output = Result<ChangeOutcome, SpaceError>> + Send + 'static {
         let (answer, result) = oneshot::channel();
         let at = self.target.offset();
-        let place = Place::new(Op::Write, 0, self.target.units.len() as u64 * pool_seam::UNIT);
+        let place = IoRange::new(Op::Write, 0, self.target.units.len() as u64 * pool_seam::UNIT);
         let parts = self.begun.members.iter().map(|(member, _)| new.part(member));
         let result_of = |part: Option<&Sg>| part.map_or(Ok(()), |_| Err(DiskError::Timeout { at: place }));
         let results: Results = parts.map(result_of).collect();
@@ -124,7 +124,7 @@ impl Change {
             });
             let Some((port, offset, part)) = write else { continue };
             let flight: Arc<Flight> = Arc::clone(&flight);
-            port.write_then(offset, part, false, Then::new(flight, which, Place { offset, ..place }));
+            port.write_then(offset, part, false, Callback::new(flight, which, IoRange { offset, ..place }));
         }
         async move { result.await.unwrap_or(Err(LogError::Closed.into())) }
     }

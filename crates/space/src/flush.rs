@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use pool_seam::{Absence, DiskNumber, Membership};
 
 use crate::SpaceError;
@@ -136,7 +136,7 @@ impl Inner {
         if opened.is_some() || self.view.get().value.membership(disk) != Some(of) {
             return Ok(opened);
         }
-        let error = DiskError::Gone { at: Place::whole(Op::Write) };
+        let error = DiskError::Gone { at: IoRange::whole(Op::Write) };
         if self.report(disk, of, Absence::Gone, error).await? == ReportOutcome::Needed {
             self.env.sleep(RETRY).await;
             return Err(SpaceError::Disk { disk, error });

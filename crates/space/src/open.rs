@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
 use pool_seam::{Absence, DiskNumber, LogState, OwnerOp, Row, RowNumber, SeamError, SpaceView};
@@ -99,7 +99,7 @@ impl Inner {
         for (disk, of) in self.view.get().value.members() {
             if self.ports.get(disk, of).is_none() {
                 // Without a port, this owner cannot keep the disk's copies current.
-                let error = DiskError::Gone { at: Place::whole(Op::Read) };
+                let error = DiskError::Gone { at: IoRange::whole(Op::Read) };
                 self.remove_from_service(disk, of, Absence::Gone, error).await?;
             }
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arena::Arena;
-use disk::{Disk, DiskError, Op, Place};
+use disk::{Disk, DiskError, IoRange, Op};
 use env::{Env, Epoch, Io};
 use pool_seam::{
     Absence, Coordinator, CopyRegions, DiskNumber, DiskReport, Finding, GROUP, JobId, JobOrder, JobReport,
@@ -488,7 +488,7 @@ impl Inner {
         }
         let view = self.view.get().value;
         let Some(port) = self.ports.open(disk, of) else {
-            return RejoinState::Unreadable(DiskError::Gone { at: Place::whole(Op::Read) });
+            return RejoinState::Unreadable(DiskError::Gone { at: IoRange::whole(Op::Read) });
         };
         let found = match self.read_mark(&view, &port).await {
             Ok(found) => found,

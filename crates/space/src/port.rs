@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Completion, Disk, DiskError, Op, Outcome, Place, Read, SlowReads, Then, Written};
+use disk::{Callback, Completion, Disk, DiskError, IoRange, Op, Outcome, Read, SlowReads, Written};
 use env::{Ctx, Env, Epoch, Io, IoFlags};
 use parking_lot::{Mutex, RwLock};
 use pool_seam::{DiskNumber, Lease, Membership, PortStats, SeamError, SpaceView, Suspension, ViewVersion};
@@ -66,7 +66,7 @@ struct State {
 }
 
 /// The callers of outstanding calls, by number. A port that has ended has none.
-type Calls<T> = Slab<(Then<T>, Kind)>;
+type Calls<T> = Slab<(Callback<T>, Kind)>;
 
 #[derive(Clone, Copy)]
 enum Kind {
@@ -106,10 +106,10 @@ impl Port {
     }
 
     /// Reads from byte `offset` of the disk as many bytes as `dst` has filled; see [`Disk::read`].
-    pub fn read_then(self: &Arc<Port>, offset: u64, dst: SgMut, then: Then<Read>) {
+    pub fn read_then(self: &Arc<Port>, offset: u64, dst: SgMut, then: Callback<Read>) {
         let length = dst.iter().map(|b| b.len() as u64).sum();
         let Some(then) =
-            self.begin(|s| &mut s.reads, Place::new(Op::Read, offset, length), |_| Kind::Read, then)
+            self.begin(|s| &mut s.reads, IoRange::new(Op::Read, offset, length), |_| Kind::Read, then)
         else {
             return;
         };
@@ -117,61 +117,61 @@ impl Port {
     }
 
     /// Writes `src` at byte `offset` of the disk; with `through`, it is durable on completion.
-    pub fn write_then(self: &Arc<Port>, offset: u64, src: Sg, through: bool, then: Then<Written>) {
+    pub fn write_then(self: &Arc<Port>, offset: u64, src: Sg, through: bool, then: Callback<Written>) {
         let kind = if through { Kind::WriteThrough } else { Kind::Write };
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         let Some(then) = self.begin(|s| &mut s.writes, at, |_| kind, then) else { return };
         let c = self.ctx(through);
         match self.access.lease.holds() {
             true => self.disk.write_then(&c, offset, src, then),
-            false => then.when(self.later(at, move |disk| disk.write(&c, offset, src))),
+            false => then.complete_with(self.later(at, move |disk| disk.write(&c, offset, src))),
         }
     }
 
     /// Discards bytes of the disk; ordered like a write.
-    pub fn discard_then(self: &Arc<Port>, offset: u64, length: u64, then: Then<Written>) {
-        let at = Place::new(Op::Discard, offset, length);
+    pub fn discard_then(self: &Arc<Port>, offset: u64, length: u64, then: Callback<Written>) {
+        let at = IoRange::new(Op::Discard, offset, length);
         let Some(then) = self.begin(|s| &mut s.writes, at, |_| Kind::Write, then) else { return };
         let c = self.ctx(false);
-        then.when(match self.access.lease.holds() {
+        then.complete_with(match self.access.lease.holds() {
             true => self.disk.discard(&c, offset, length),
             false => self.later(at, move |disk| disk.discard(&c, offset, length)),
         });
     }
 
     /// Makes all completed writes durable.
-    pub fn flush_then(self: &Arc<Port>, then: Then<Written>) {
+    pub fn flush_then(self: &Arc<Port>, then: Callback<Written>) {
         let kind = |state: &State| Kind::Flush(state.completed);
-        if let Some(then) = self.begin(|s| &mut s.writes, Place::whole(Op::Flush), kind, then) {
-            then.when(self.disk.flush(&self.ctx(false)));
+        if let Some(then) = self.begin(|s| &mut s.writes, IoRange::whole(Op::Flush), kind, then) {
+            then.complete_with(self.disk.flush(&self.ctx(false)));
         }
     }
 
     /// [`Port::read_then`] as a future.
     pub async fn read(self: &Arc<Port>, offset: u64, dst: SgMut) -> Read {
         let length = dst.iter().map(|b| b.len() as u64).sum();
-        let (then, outcome) = Once::pair(Place::new(Op::Read, offset, length));
+        let (then, outcome) = Once::pair(IoRange::new(Op::Read, offset, length));
         self.read_then(offset, dst, then);
         outcome.await
     }
 
     /// [`Port::write_then`] as a future.
     pub async fn write(self: &Arc<Port>, offset: u64, src: Sg, through: bool) -> Written {
-        let (then, outcome) = Once::pair(Place::new(Op::Write, offset, sg_len(&src) as u64));
+        let (then, outcome) = Once::pair(IoRange::new(Op::Write, offset, sg_len(&src) as u64));
         self.write_then(offset, src, through, then);
         outcome.await
     }
 
     /// [`Port::discard_then`] as a future.
     pub async fn discard(self: &Arc<Port>, offset: u64, length: u64) -> Written {
-        let (then, outcome) = Once::pair(Place::new(Op::Discard, offset, length));
+        let (then, outcome) = Once::pair(IoRange::new(Op::Discard, offset, length));
         self.discard_then(offset, length, then);
         outcome.await
     }
 
     /// [`Port::flush_then`] as a future.
     pub async fn flush(self: &Arc<Port>) -> Written {
-        let (then, outcome) = Once::pair(Place::whole(Op::Flush));
+        let (then, outcome) = Once::pair(IoRange::whole(Op::Flush));
         self.flush_then(then);
         outcome.await
     }
@@ -249,10 +249,10 @@ impl Port {
     fn begin<T: Outcome>(
         self: &Arc<Port>,
         calls: impl FnOnce(&mut State) -> &mut Calls<T>,
-        at: Place,
+        at: IoRange,
         kind: impl FnOnce(&State) -> Kind,
-        then: Then<T>,
-    ) -> Option<Then<T>>
+        then: Callback<T>,
+    ) -> Option<Callback<T>>
     where
         Port: Completion<T>,
     {
@@ -267,13 +267,17 @@ impl Port {
         state.outstanding += 1;
         let which = calls(&mut state).insert((then, kind));
         let port: Arc<Port> = Arc::clone(self);
-        Some(Then::new(port, which, at))
+        Some(Callback::new(port, which, at))
     }
 
     /// Begins a write when the lease holds again, or fails: with [`DiskError::Fenced`] when there is another owner,
     /// with [`DiskError::Gone`] when the pool was released.
-    fn later(&self, at: Place, write: impl FnOnce(&dyn Disk) -> Io<Written> + Send + 'static) -> Io<Written> {
-        let (Access { env, lease, epoch: had }, disk) = (self.access.clone(), Arc::clone(&self.disk));
+    fn later(
+        &self,
+        at: IoRange,
+        write: impl FnOnce(&dyn Disk) -> Io<Written> + Send + 'static,
+    ) -> Io<Written> {
+        let (Access { env, lease, epoch: call_epoch }, disk) = (self.access.clone(), Arc::clone(&self.disk));
         Io::pending(async move {
             loop {
                 let epoch = match lease.hold().wait().await {
@@ -287,7 +291,7 @@ impl Port {
                         continue;
                     }
                 };
-                return Err(DiskError::Fenced { at, had, epoch: Epoch(epoch) });
+                return Err(DiskError::Fenced { at, call_epoch, epoch: Epoch(epoch) });
             }
         })
     }
@@ -302,10 +306,10 @@ impl Port {
 struct Once<T>(Mutex<Option<oneshot::Sender<T>>>);
 
 impl<T: Outcome> Once<T> {
-    fn pair(at: Place) -> (Then<T>, impl Future<Output = T>) {
+    fn pair(at: IoRange) -> (Callback<T>, impl Future<Output = T>) {
         let (sender, receiver) = oneshot::channel();
         let once = Arc::new(Once(Mutex::new(Some(sender))));
-        (Then::new(once, 0, at), async move { receiver.await.unwrap_or_else(|_| T::unknown(at)) })
+        (Callback::new(once, 0, at), async move { receiver.await.unwrap_or_else(|_| T::unknown(at)) })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arena::passes::{Pass, count};
 use arena::{Class, IoBuf, IoBufMut, SgMut, Shape, parts};
-use disk::{Completion, DiskError, Op, Place, Read, Then, sized};
+use disk::{Callback, Completion, DiskError, IoRange, Op, Read, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
@@ -179,7 +179,7 @@ impl Inner {
             sums,
             answer: Mutex::new(Some(answer)),
         });
-        port.read_then(offset, dst, Then::new(reading, 0, Place::new(Op::Read, offset, length)));
+        port.read_then(offset, dst, Callback::new(reading, 0, IoRange::new(Op::Read, offset, length)));
         env::Io::pending(async move { result.await.unwrap_or_else(|_| closed()) })
     }
 

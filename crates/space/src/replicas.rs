@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use parking_lot::Mutex;
 use pool_seam::{Absence, OwnerOp, RowNumber, SeamError, SlabCopy, SpaceView, ViewVersion};
 
@@ -197,7 +197,7 @@ impl Inner {
                 && let Some(inner) = inner.upgrade()
             {
                 let error = match joined {
-                    Err(LogError::ReplicaFailed) => Some(DiskError::Gone { at: Place::whole(Op::Write) }),
+                    Err(LogError::ReplicaFailed) => Some(DiskError::Gone { at: IoRange::whole(Op::Write) }),
                     Err(LogError::NotFormatted(error)) => Some(error),
                     _ => None,
                 };

@@ -23,7 +23,7 @@ mod tests;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use disk::sim::{Machine, Moment, SlotId};
+use disk::sim::{CrashPoint, Machine, SlotId};
 use disk::{DiskError, PowerCut};
 use env::Env;
 use parking_lot::Mutex;
@@ -203,13 +203,13 @@ impl Rig {
     }
 
     /// Ends the recording: a moment for each event since it began, and the present one.
-    pub(crate) fn moments(&self) -> Vec<Moment> {
-        self.machine.recorded()
+    pub(crate) fn moments(&self) -> Vec<CrashPoint> {
+        self.machine.end_recording()
     }
 
     /// The machine after a power cut at that moment, as the next owner finds it: the metadata is that of the moment,
     /// opened again, and pulled disks are back in their slots. The rig has no faults and no owner.
-    pub(crate) fn after(&self, moment: &Moment, cut: PowerCut) -> Rig {
+    pub(crate) fn after(&self, moment: &CrashPoint, cut: PowerCut) -> Rig {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
         let metadata = {

@@ -82,7 +82,7 @@ pub(crate) fn number(e: &DiskError) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use disk::{Op, Place};
+    use disk::{IoRange, Op};
     use proptest::prelude::*;
 
     use super::*;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_error_has_a_number_of_the_block_layer() {
-        let at = Place::new(Op::Write, 0, 4096);
+        let at = IoRange::new(Op::Write, 0, 4096);
         assert_eq!(number(&DiskError::Medium { at }), libc::ENODATA);
         assert_eq!(number(&DiskError::Full { at }), libc::ENOSPC);
         assert_eq!(number(&DiskError::Timeout { at }), libc::ETIMEDOUT);

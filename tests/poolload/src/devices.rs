@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arena::{Arena, Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, Read, Then, Written};
+use disk::{Callback, Disk, DiskError, DiskId, DiskInfo, FileDisk, FileOptions, IdKind, Read, Written};
 use env::{Ctx, Env, Epoch, Io};
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ impl Disk for Counted {
         self.disk.read(c, offset, dst)
     }
 
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
         self.count(0, 1);
         self.count(1, dst.iter().map(|b| b.len() as u64).sum());
         self.disk.read_then(c, offset, dst, then);
@@ -95,7 +95,7 @@ impl Disk for Counted {
         self.disk.write(c, offset, src)
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
         self.count(2, 1);
         self.count(3, sg_len(&src) as u64);
         self.disk.write_then(c, offset, src, then);

@@ -2,7 +2,7 @@
 //! KiB have their own lock: threads that use different parts do not wait for each other.
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, MemoryOptions, Read, Then, Written};
+use disk::{Callback, Disk, DiskError, DiskInfo, MemoryOptions, Read, Written};
 use env::{Ctx, Epoch, Io};
 use parking_lot::RwLock;
 
@@ -60,8 +60,8 @@ impl Disk for Memory {
         Io::Done((Ok(()), dst))
     }
 
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
-        then.when(self.read(c, offset, dst));
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
+        then.complete_with(self.read(c, offset, dst));
     }
 
     fn write(&self, _: &Ctx, offset: u64, src: Sg) -> Io<Written> {
@@ -77,8 +77,8 @@ impl Disk for Memory {
         Io::Done(Ok(()))
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
-        then.when(self.write(c, offset, src));
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
+        then.complete_with(self.write(c, offset, src));
     }
 
     fn flush(&self, _: &Ctx) -> Io<Result<(), DiskError>> {

@@ -5,9 +5,9 @@ use counters::{IoInstance, IoSource, PHYSICAL_DISKS, Registry};
 use env::Env;
 
 use super::*;
-use crate::conformance::{Ear, bytes, read_now, write_now};
+use crate::conformance::{CompletionRecorder, bytes, read_now, write_now};
 use crate::sim::Machine;
-use crate::{MemoryDisk, MemoryOptions, Op, Place};
+use crate::{IoRange, MemoryDisk, MemoryOptions, Op};
 
 const SIZE: u64 = 4 << 20;
 
@@ -46,15 +46,15 @@ async fn what_is_done_is_counted_once_whichever_way() {
     read_now(&*disk, 0, 4096).expect("read");
     disk.flush(&c).wait().await.expect("flushed");
     write_now(&*disk, &c, SIZE, bytes(1, 4096)).expect_err("beyond its end");
-    let ear = Arc::<Ear<Written>>::default();
+    let recorder = Arc::<CompletionRecorder<Written>>::default();
     for (which, offset) in [(0, 4096), (1, SIZE)] {
-        let who: Arc<Ear<Written>> = Arc::clone(&ear);
-        let then = Then::new(who, which, Place::new(Op::Write, offset, 4096));
+        let who: Arc<CompletionRecorder<Written>> = Arc::clone(&recorder);
+        let then = Callback::new(who, which, IoRange::new(Op::Write, offset, 4096));
         disk.write_then(&c, offset, Sg::from_iter([IoBuf::from(bytes(1, 4096))]), then);
     }
-    let who: Arc<Ear<Written>> = Arc::clone(&ear);
-    drop(Then::new(who, 2, Place::whole(Op::Write)).counted(tally.begin(IoKind::Write), 4096));
-    assert_eq!(ear.heard.lock().len(), 3);
+    let who: Arc<CompletionRecorder<Written>> = Arc::clone(&recorder);
+    drop(Callback::new(who, 2, IoRange::whole(Op::Write)).counted(tally.begin(IoKind::Write), 4096));
+    assert_eq!(recorder.completions.lock().len(), 3);
     let counted = values(&env, &tally);
     let names = ["reads", "writes", "flushes", "read_bytes", "written_bytes", "errors", "queue_length"];
     assert_eq!(names.map(counted), [1, 5, 1, 4096, 12288, 3, 0]);

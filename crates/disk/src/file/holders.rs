@@ -49,16 +49,16 @@ fn lock_of(process: &Path, is_it: &impl Fn(&fs::Metadata) -> bool) -> Option<boo
     let descriptors = fs::read_dir(process.join("fd")).ok()?.flatten();
     let through = descriptors.filter(|d| fs::metadata(d.path()).is_ok_and(|found| is_it(&found)));
     let locks = through.filter_map(|d| {
-        let told = fs::read_to_string(process.join("fdinfo").join(d.file_name())).ok()?;
-        reads(&told)
+        let reported = fs::read_to_string(process.join("fdinfo").join(d.file_name())).ok()?;
+        reads(&reported)
     });
     // One write lock makes the process a writer.
     locks.reduce(|all, one| all && one)
 }
 
 /// Lines of `proc_pid_fdinfo(5)`: `lock: 1: FLOCK ADVISORY WRITE 359 00:13:11691 0 EOF`.
-fn reads(told: &str) -> Option<bool> {
-    let locks = told.lines().filter_map(|line| line.strip_prefix("lock:"));
+fn reads(reported: &str) -> Option<bool> {
+    let locks = reported.lines().filter_map(|line| line.strip_prefix("lock:"));
     locks.map(|lock| lock.split_whitespace().any(|word| word == "READ")).reduce(|all, one| all && one)
 }
 
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn descriptors_tell_of_locks() {
-        let told = |lock| format!("pos:\t0\nflags:\t02100002\nmnt_id:\t30\nino:\t7\n{lock}");
-        assert_eq!(reads(&told("")), None);
-        assert_eq!(reads(&told("lock:\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF\n")), Some(false));
-        assert_eq!(reads(&told("lock:\t1: OFDLCK ADVISORY  READ -1 00:13:11691 0 EOF\n")), Some(true));
+        let reported = |lock| format!("pos:\t0\nflags:\t02100002\nmnt_id:\t30\nino:\t7\n{lock}");
+        assert_eq!(reads(&reported("")), None);
+        assert_eq!(reads(&reported("lock:\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF\n")), Some(false));
+        assert_eq!(reads(&reported("lock:\t1: OFDLCK ADVISORY  READ -1 00:13:11691 0 EOF\n")), Some(true));
         let both = "lock:\t1: FLOCK  ADVISORY  READ 3 0:1:2 0 EOF\nlock:\t2: OFDLCK ADVISORY  WRITE -1 0:1:2 0 EOF\n";
-        assert_eq!(reads(&told(both)), Some(false));
+        assert_eq!(reads(&reported(both)), Some(false));
     }
 }

@@ -4,19 +4,19 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arena::passes::{Pass as Passes, count};
+use arena::passes::{Pass, count};
 use arena::{Arena, IoBuf, Pages, Sg, SgMut};
 use env::Epoch;
 use rustix::fs::{SeekFrom, fstat, seek};
 use tokio::sync::oneshot;
 
-use super::hold::Hold;
-use crate::{DiskError, FlushLatch, Gate, Op, Outcome, Place, Read, Then, Written};
+use super::lock::DiskLock;
+use crate::{Callback, DiskError, FlushLatch, Gate, IoRange, Op, Outcome, Read, Written};
 
 /// An open file or device, kept open by every I/O on it.
 pub(super) struct Target {
     pub(super) fd: OwnedFd,
-    pub(super) hold: Hold,
+    pub(super) lock: DiskLock,
     pub(super) gate: Arc<Gate>,
     /// Distinguishes its I/Os from those of other disks in a ring.
     pub(super) key: u64,
@@ -40,46 +40,46 @@ pub(super) enum Work {
 
 /// The receiver of the result.
 pub(super) enum Reply<T: Outcome> {
-    Waits(oneshot::Sender<T>),
-    Then(Then<T>),
+    Channel(oneshot::Sender<T>),
+    Callback(Callback<T>),
 }
 
 /// The open file and the admission by its gate; both are released on drop.
-pub(super) struct Held {
+pub(super) struct AdmittedTarget {
     pub(super) target: Arc<Target>,
     pub(super) epoch: Epoch,
 }
 
-impl Drop for Held {
+impl Drop for AdmittedTarget {
     fn drop(&mut self) {
         self.target.gate.leave(self.epoch);
     }
 }
 
 pub(super) struct Job {
-    pub(super) held: Held,
+    pub(super) admitted: AdmittedTarget,
     pub(super) work: Work,
-    pub(super) at: Place,
+    pub(super) at: IoRange,
     /// Write-through: durable before it completes.
-    pub(super) through: bool,
+    pub(super) write_through: bool,
     /// Bytes completed by earlier submissions: the kernel may do less than requested.
     pub(super) done: u64,
     /// How often the kernel asked for a retry.
-    pub(super) again: u32,
+    pub(super) retries: u32,
 }
 
 /// The meaning of a completion.
-pub(super) enum Judged {
+pub(super) enum Verdict {
     Finished(Result<(), DiskError>),
     /// Submit the rest.
-    Again,
+    Resubmit,
 }
 
-const AGAIN_MAX: u32 = 1000;
+const RETRIES_MAX: u32 = 1000;
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.hold.end(&self.fd);
+        self.lock.release(&self.fd);
     }
 }
 
@@ -99,7 +99,7 @@ impl Target {
             .is_ok_and(|s| s.st_nlink == 0 || u64::try_from(s.st_size).is_ok_and(|n| n < self.size))
     }
 
-    fn error(&self, errno: i32, at: Place) -> DiskError {
+    fn error(&self, errno: i32, at: IoRange) -> DiskError {
         match errno {
             libc::EIO if self.is_gone() => DiskError::Gone { at },
             // Error numbers of the block layer for a medium error, a protection error and a target error.
@@ -128,7 +128,7 @@ impl Work {
             return Work::Write(reply, src);
         }
         let pages = Pages::copied(src.iter().map(|b| &**b));
-        count(Passes::Copy, pages.len());
+        count(Pass::Copy, pages.len());
         Work::Write(reply, Sg::from_iter([IoBuf::from(pages)]))
     }
 }
@@ -150,45 +150,46 @@ const PIECES_MAX: usize = 1024;
 
 impl Job {
     /// Interprets the kernel's result: bytes done, or a negative error number.
-    pub(super) fn judge(&mut self, result: i32) -> Judged {
-        if matches!(-result, libc::EINTR | libc::EAGAIN) && self.again < AGAIN_MAX {
-            self.again += 1;
-            return Judged::Again;
+    pub(super) fn interpret(&mut self, result: i32) -> Verdict {
+        if matches!(-result, libc::EINTR | libc::EAGAIN) && self.retries < RETRIES_MAX {
+            self.retries += 1;
+            return Verdict::Resubmit;
         }
         let Ok(bytes) = u64::try_from(result) else {
             let hint = self.at.op == Op::Discard;
             let unable = [libc::EOPNOTSUPP, libc::EINVAL, libc::ENOTTY, libc::ENOSYS, libc::EPERM];
             if hint && unable.contains(&-result) {
-                return Judged::Finished(Ok(()));
+                return Verdict::Finished(Ok(()));
             }
-            return Judged::Finished(Err(self.held.target.error(-result, self.rest())));
+            return Verdict::Finished(Err(self.admitted.target.error(-result, self.rest())));
         };
         if matches!(self.work, Work::Flush(_) | Work::Discard(_)) {
-            return Judged::Finished(Ok(()));
+            return Verdict::Finished(Ok(()));
         }
         self.done += bytes;
         match (self.done >= self.at.length, bytes) {
-            (true, _) => Judged::Finished(Ok(())),
+            (true, _) => Verdict::Finished(Ok(())),
             // The file ends before the disk does: another process truncated it.
-            (false, 0) => Judged::Finished(Err(DiskError::Medium { at: self.rest() })),
-            (false, _) => Judged::Again,
+            (false, 0) => Verdict::Finished(Err(DiskError::Medium { at: self.rest() })),
+            (false, _) => Verdict::Resubmit,
         }
     }
 
-    fn rest(&self) -> Place {
+    fn rest(&self) -> IoRange {
         let done = self.done.min(self.at.length);
-        Place { op: self.at.op, offset: self.at.offset + done, length: self.at.length - done }
+        IoRange { op: self.at.op, offset: self.at.offset + done, length: self.at.length - done }
     }
 
     /// Reports the result to the receiver and returns the buffers.
     #[expect(clippy::boxed_local, reason = "out of its box all of it would be copied")]
     pub(super) fn finish(self: Box<Job>, result: Result<(), DiskError>) {
-        let Job { held, work, through, at, .. } = *self;
+        let Job { admitted, work, write_through, at, .. } = *self;
         // A failed write-through write may have failed in its flush, and this is the only report of that
         // failure.
-        let result = if through || at.op == Op::Flush { held.target.latch.pass(result) } else { result };
+        let result =
+            if write_through || at.op == Op::Flush { admitted.target.latch.record(result) } else { result };
         // Released before the completion, because the receiver may reopen or fence the disk.
-        drop(held);
+        drop(admitted);
         match work {
             Work::Read(reply, mut dst, pages) => {
                 if let (Some(pages), Ok(())) = (pages, result) {
@@ -198,7 +199,7 @@ impl Job {
                         (here, left) = left.split_at(piece.len());
                         piece.copy_from_slice(here);
                     }
-                    count(Passes::Copy, at.length as usize);
+                    count(Pass::Copy, at.length as usize);
                 }
                 reply.complete((result, dst));
             }
@@ -214,8 +215,8 @@ impl Job {
 impl<T: Outcome> Reply<T> {
     fn complete(self, outcome: T) {
         match self {
-            Reply::Waits(who) => drop(who.send(outcome)),
-            Reply::Then(then) => then.complete(outcome),
+            Reply::Channel(who) => drop(who.send(outcome)),
+            Reply::Callback(then) => then.complete(outcome),
         }
     }
 }

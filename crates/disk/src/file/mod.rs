@@ -16,10 +16,10 @@
 //! copy has another inode number, so it gets another identity, and its pool label shows that it is a copy.
 
 mod fixed;
-mod hold;
 mod holders;
 mod identity;
 mod job;
+mod lock;
 mod open;
 mod ring;
 #[cfg(test)]
@@ -41,8 +41,8 @@ use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 use crate::deadline::within;
-use crate::{Disk, DiskError, DiskInfo, Op, Outcome, Place, Read, Then, Written};
-use job::{Held, Job, Reply, Target, Work};
+use crate::{Callback, Disk, DiskError, DiskInfo, IoRange, Op, Outcome, Read, Written};
+use job::{AdmittedTarget, Job, Reply, Target, Work};
 
 /// See the module.
 pub struct FileDisk {
@@ -56,7 +56,7 @@ pub struct FileDisk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FixedBuffers {
     /// The disk was opened without an arena.
-    NotAsked,
+    NotRequested,
     /// No I/O has used this thread's ring yet.
     NotYet,
     /// Buffers are registered with this thread's ring on first use.
@@ -76,7 +76,7 @@ pub enum FixedBuffers {
 impl FileDisk {
     /// Whether I/O of this thread uses registered buffers, and if not, why.
     pub fn fixed_buffers(&self) -> FixedBuffers {
-        if self.target.arena.is_none() { FixedBuffers::NotAsked } else { ring::fixed_buffers() }
+        if self.target.arena.is_none() { FixedBuffers::NotRequested } else { ring::fixed_buffers() }
     }
 
     /// The next range at or after `offset` that may contain non-zero bytes; everything after `offset` if the
@@ -96,34 +96,34 @@ impl FileDisk {
     }
 
     /// Validates an I/O and admits it through the gate.
-    fn enter(&self, c: &Ctx, at: Place) -> Result<Held, DiskError> {
+    fn enter(&self, c: &Ctx, at: IoRange) -> Result<AdmittedTarget, DiskError> {
         self.info.geometry.check(at)?;
-        self.target.gate.let_in(c, at)?;
-        let held = Held { target: Arc::clone(&self.target), epoch: c.epoch };
+        self.target.gate.enter_unguarded(c, at)?;
+        let admitted = AdmittedTarget { target: Arc::clone(&self.target), epoch: c.epoch };
         if self.read_only && matches!(at.op, Op::Write | Op::Discard) {
             return Err(DiskError::ReadOnly { at });
         }
-        if is_through(c, at) || at.op == Op::Flush {
-            held.target.latch.check()?;
+        if is_write_through(c, at) || at.op == Op::Flush {
+            admitted.target.latch.check()?;
         }
-        Ok(held)
+        Ok(admitted)
     }
 
     /// Starts an admitted I/O.
-    fn submit(&self, c: &Ctx, at: Place, work: Work, held: Held) {
-        let through = is_through(c, at);
-        ring::submit(&self.env, Box::new(Job { held, work, at, through, done: 0, again: 0 }));
+    fn submit(&self, c: &Ctx, at: IoRange, work: Work, admitted: AdmittedTarget) {
+        let write_through = is_write_through(c, at);
+        ring::submit(&self.env, Box::new(Job { admitted, work, at, write_through, done: 0, retries: 0 }));
     }
 
     fn start<T: Outcome>(
         &self,
         c: &Ctx,
-        at: Place,
+        at: IoRange,
         work: impl FnOnce(Reply<T>) -> Work,
     ) -> Result<Io<T>, DiskError> {
-        let held = self.enter(c, at)?;
+        let admitted = self.enter(c, at)?;
         let (send, receive) = oneshot::channel();
-        self.submit(c, at, work(Reply::Waits(send)), held);
+        self.submit(c, at, work(Reply::Channel(send)), admitted);
         Ok(match c.deadline {
             // Without a deadline the future does not contain a timer.
             None => Io::pending(async move { receive.await.unwrap_or_else(|_| T::unknown(at)) }),
@@ -131,7 +131,7 @@ impl FileDisk {
         })
     }
 
-    fn done(&self, c: &Ctx, at: Place, work: impl FnOnce(Reply<Written>) -> Work) -> Io<Written> {
+    fn done(&self, c: &Ctx, at: IoRange, work: impl FnOnce(Reply<Written>) -> Work) -> Io<Written> {
         self.start(c, at, work).unwrap_or_else(|e| Io::Done(Err(e)))
     }
 
@@ -147,12 +147,12 @@ impl FileDisk {
 }
 
 /// Whether the write is durable before it completes.
-fn is_through(c: &Ctx, at: Place) -> bool {
+fn is_write_through(c: &Ctx, at: IoRange) -> bool {
     c.flags.write_through && at.op == Op::Write
 }
 
-fn of_read(offset: u64, dst: &SgMut) -> Place {
-    Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
+fn of_read(offset: u64, dst: &SgMut) -> IoRange {
+    IoRange::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
 }
 
 impl Disk for FileDisk {
@@ -169,39 +169,39 @@ impl Disk for FileDisk {
         }
     }
 
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
         if c.deadline.is_some() {
-            return then.when(self.read(c, offset, dst));
+            return then.complete_with(self.read(c, offset, dst));
         }
         let at = of_read(offset, &dst);
         match self.enter(c, at) {
-            Ok(held) => self.submit(c, at, self.work_of_read(Reply::Then(then), dst), held),
+            Ok(admitted) => self.submit(c, at, self.work_of_read(Reply::Callback(then), dst), admitted),
             Err(error) => then.complete((Err(error), dst)),
         }
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         self.done(c, at, |reply| self.work_of_write(reply, src))
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
         if c.deadline.is_some() {
-            return then.when(self.write(c, offset, src));
+            return then.complete_with(self.write(c, offset, src));
         }
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         match self.enter(c, at) {
-            Ok(held) => self.submit(c, at, self.work_of_write(Reply::Then(then), src), held),
+            Ok(admitted) => self.submit(c, at, self.work_of_write(Reply::Callback(then), src), admitted),
             Err(error) => then.complete(Err(error)),
         }
     }
 
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        self.done(c, Place::whole(Op::Flush), Work::Flush)
+        self.done(c, IoRange::whole(Op::Flush), Work::Flush)
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        self.done(c, Place::new(Op::Discard, offset, length), Work::Discard)
+        self.done(c, IoRange::new(Op::Discard, offset, length), Work::Discard)
     }
 
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
@@ -209,7 +209,7 @@ impl Disk for FileDisk {
     }
 
     fn check(&self, _: &Ctx) -> Io<Result<(), DiskError>> {
-        let at = Place::whole(Op::Check);
+        let at = IoRange::whole(Op::Check);
         Io::Done(if self.target.is_gone() { Err(DiskError::Gone { at }) } else { Ok(()) })
     }
 }
@@ -217,7 +217,7 @@ impl Disk for FileDisk {
 impl fmt::Display for FixedBuffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FixedBuffers::NotAsked => f.write_str("not registered: the disk was opened without an arena"),
+            FixedBuffers::NotRequested => f.write_str("not registered: the disk was opened without an arena"),
             FixedBuffers::NotYet => f.write_str("not registered: no I/O yet"),
             FixedBuffers::Registered { bytes } => write!(f, "registered: {bytes} bytes"),
             FixedBuffers::Refused { bytes, errno: libc::ENOMEM } => write!(

@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, Statx, StatxFl
 use rustix::io::Errno;
 use thiserror::Error;
 
-use super::hold::{self, Hold};
 use super::holders::{Holder, holders};
 use super::job::Target;
+use super::lock::{self, DiskLock};
 use super::{FileDisk, identity, ring};
 use crate::sysfs::{Device, Sysfs};
 use crate::{DiskInfo, FlushLatch, Geometry, Media, WriteCache};
@@ -76,7 +76,7 @@ pub enum OpenError {
     #[error(
         "{path}: the file system has no space for {bytes} bytes of the file that must be allocated: free some space there"
     )]
-    NoRoom {
+    NoSpace {
         /// The path.
         path: PathBuf,
         /// Bytes to be reserved.
@@ -127,17 +127,18 @@ impl FileDisk {
         let is_device = device.is_some();
         let fd = loop {
             match open(path, options, is_device) {
-                Err(OpenError::InUse { .. }) if device.is_some_and(|number| hold::waits(env, number)) => {}
+                Err(OpenError::InUse { .. })
+                    if device.is_some_and(|number| lock::wait_if_just_closed(env, number)) => {}
                 Err(OpenError::InUse { .. }) => return Err(in_use(path)),
                 opened => break opened?,
             }
         };
-        let hold = match device {
-            _ if options.shared => Hold::Shared,
-            Some(number) => Hold::Device { number, writes: !options.read_only, env: env.clone() },
-            None => Hold::File,
+        let lock = match device {
+            _ if options.shared => DiskLock::Shared,
+            Some(number) => DiskLock::Device { number, writes: !options.read_only, env: env.clone() },
+            None => DiskLock::File,
         };
-        hold.begin(&fd, !options.read_only).map_err(|e| e.map_or_else(|| in_use(path), failed))?;
+        lock.acquire(&fd, !options.read_only).map_err(|e| e.map_or_else(|| in_use(path), failed))?;
         let size = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed)?;
         if !is_device && !options.read_only {
             reserve(path, &fd, size, &options.reserve)?;
@@ -162,7 +163,7 @@ impl FileDisk {
         }
         let target = Target {
             fd,
-            hold,
+            lock,
             gate: Arc::default(),
             key: Target::next_key(),
             is_device,
@@ -222,7 +223,7 @@ fn reserve(path: &Path, fd: &OwnedFd, size: u64, parts: &[Range<u64>]) -> Result
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 let bytes = parts.iter().map(|p| p.end - p.start).sum();
-                return Err(OpenError::NoRoom { path: path.into(), bytes });
+                return Err(OpenError::NoSpace { path: path.into(), bytes });
             }
             Err(e) => return Err(OpenError::Path { path: path.into(), source: e.into() }),
         }
@@ -306,11 +307,11 @@ fn file_info(
 }
 
 pub(crate) fn atomic(logical_block: u32, device: Option<&Device>) -> u32 {
-    let told = device.and_then(Device::atomic_write).filter(|n| n.is_power_of_two()).unwrap_or(0);
-    told.min(ATOMIC_MAX).max(logical_block)
+    let reported = device.and_then(Device::atomic_write).filter(|n| n.is_power_of_two()).unwrap_or(0);
+    reported.min(ATOMIC_MAX).max(logical_block)
 }
 
 /// The alignment for buffers: a power of two up to a page, because every buffer of the arena is page-aligned.
-pub(crate) fn alignment(told: Option<u32>, logical_block: u32) -> u32 {
-    told.unwrap_or(logical_block).max(1).next_power_of_two().min(4096)
+pub(crate) fn alignment(reported: Option<u32>, logical_block: u32) -> u32 {
+    reported.unwrap_or(logical_block).max(1).next_power_of_two().min(4096)
 }

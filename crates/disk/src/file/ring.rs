@@ -10,7 +10,7 @@
 //! **Unsafe.** Of the modules that do I/O, only this one and [`fixed`](super::fixed), which only this one
 //! calls, have unsafe code. Invariants:
 //! 1. a [`Job`] is in `slots` from its acceptance until its completion is taken. It owns the buffers, pages
-//!    and open file that its entry names, and `Accepted` owns the iovecs. Nothing else accesses them while
+//!    and open file that its entry names, and `AcceptedJob` owns the iovecs. Nothing else accesses them while
 //!    the job is in the kernel;
 //! 2. jobs that are still in the kernel when the ring is dropped are leaked;
 //! 3. registered memory belongs to an [`Arena`](arena::Arena) that the ring keeps alive, so an address in its
@@ -37,7 +37,7 @@ use tokio::sync::Notify;
 
 use super::FixedBuffers;
 use super::fixed::Fixed;
-use super::job::{Job, Judged, Work};
+use super::job::{Job, Verdict, Work};
 use crate::DiskError;
 
 const SUBMISSIONS: u32 = 256;
@@ -49,10 +49,10 @@ const ROUNDS_MAX: usize = 8;
 const DISCARD_COMMAND: u32 = 0x1200;
 
 thread_local! {
-    static LOCAL: RefCell<Option<Arc<Local>>> = const { RefCell::new(None) };
+    static THREAD_RING: RefCell<Option<Arc<ThreadRing>>> = const { RefCell::new(None) };
 }
 
-struct Local {
+struct ThreadRing {
     ring: Mutex<Ring>,
     work: Notify,
 }
@@ -61,25 +61,25 @@ struct Ring {
     ring: IoUring,
     /// The eventfd that signals completions, if the ring's own descriptor does not.
     signal: Option<OwnedFd>,
-    slots: ManuallyDrop<Vec<Option<Accepted>>>,
+    slots: ManuallyDrop<Vec<Option<AcceptedJob>>>,
     free: Vec<u32>,
     /// The number of jobs in the kernel.
-    flying: usize,
+    in_flight: usize,
     /// Slots of jobs to submit next.
     ready: VecDeque<u32>,
     disks: FxHashMap<u64, Queue>,
     /// Completed jobs whose receivers are not notified yet. They are notified without the lock, because a
     /// receiver may use this ring immediately.
-    ended: Ended,
+    completed: CompletedJobs,
     fixed: Option<Fixed>,
-    driven: bool,
+    has_driver: bool,
 }
 
 /// Jobs and their results.
-type Ended = Vec<(Box<Job>, Result<(), DiskError>)>;
+type CompletedJobs = Vec<(Box<Job>, Result<(), DiskError>)>;
 
 /// A job that has not completed.
-struct Accepted {
+struct AcceptedJob {
     /// Boxed because it moves several times.
     job: Box<Job>,
     /// The iovecs that its entry points to, if any.
@@ -97,7 +97,7 @@ unsafe impl Send for Pieces {}
 #[derive(Default)]
 struct Queue {
     /// Jobs in the kernel or in `ready`.
-    flying: u32,
+    in_flight: u32,
     /// Slots of jobs that wait for one of those to complete.
     waiting: VecDeque<u32>,
 }
@@ -107,9 +107,9 @@ struct Queue {
 /// # Errors
 /// The system's error if it lacks io_uring or forbids it.
 pub(super) fn prepare() -> io::Result<()> {
-    LOCAL.with_borrow_mut(|local| {
+    THREAD_RING.with_borrow_mut(|local| {
         if local.is_none() {
-            *local = Some(Arc::new(Local { ring: Mutex::new(Ring::new()?), work: Notify::new() }));
+            *local = Some(Arc::new(ThreadRing { ring: Mutex::new(Ring::new()?), work: Notify::new() }));
         }
         Ok(())
     })
@@ -124,14 +124,14 @@ pub(super) fn submit(env: &Env, job: Box<Job>) {
         let error = DiskError::Refused { at: job.at, errno: e.raw_os_error().unwrap_or(libc::EIO) };
         return job.finish(Err(error));
     }
-    LOCAL.with_borrow(|local| {
+    THREAD_RING.with_borrow(|local| {
         let local = local.as_ref().expect("it was made, or was there");
         let mut ring = local.ring.lock();
         ring.accept(job);
         // The driver must be woken only for the first ready job.
-        let (first, driven) = (ring.ready.len() == 1, std::mem::replace(&mut ring.driven, true));
+        let (first, has_driver) = (ring.ready.len() == 1, std::mem::replace(&mut ring.has_driver, true));
         drop(ring);
-        if !driven {
+        if !has_driver {
             env.spawn(drive(Driver(Arc::clone(local))));
         } else if first {
             local.work.notify_one();
@@ -141,24 +141,24 @@ pub(super) fn submit(env: &Env, job: Box<Job>) {
 
 /// The state of this thread's registered buffers.
 pub(super) fn fixed_buffers() -> FixedBuffers {
-    LOCAL.with_borrow(|local| {
+    THREAD_RING.with_borrow(|local| {
         let Some(local) = local else { return FixedBuffers::NotYet };
         local.ring.lock().fixed.as_ref().map_or(FixedBuffers::NotYet, Fixed::state)
     })
 }
 
 /// The driver of a ring; dropping it waits for the ring's I/O.
-struct Driver(Arc<Local>);
+struct Driver(Arc<ThreadRing>);
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let ended = {
+        let completed = {
             let mut ring = self.0.ring.lock();
             ring.drain();
-            ring.driven = false;
-            std::mem::take(&mut ring.ended)
+            ring.has_driver = false;
+            std::mem::take(&mut ring.completed)
         };
-        complete_all(ended);
+        complete_all(completed);
     }
 }
 
@@ -172,15 +172,15 @@ async fn drive(driver: Driver) {
     // SAFETY: the value owns its descriptor, which is not replaced or closed meanwhile.
     let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     let fd = fd.expect("the runtime has an I/O driver");
-    let mut ended = Ended::new();
+    let mut completed = CompletedJobs::new();
     loop {
         let more = {
             let mut ring = local.ring.lock();
             let more = ring.turn();
-            std::mem::swap(&mut ended, &mut ring.ended);
+            std::mem::swap(&mut completed, &mut ring.completed);
             more
         };
-        complete_all(ended.drain(..));
+        complete_all(completed.drain(..));
         if more {
             local.work.notify_one();
         }
@@ -229,12 +229,12 @@ impl Ring {
             signal,
             slots: ManuallyDrop::new(Vec::new()),
             free: Vec::new(),
-            flying: 0,
+            in_flight: 0,
             ready: VecDeque::new(),
             disks: FxHashMap::default(),
-            ended: Ended::new(),
+            completed: CompletedJobs::new(),
             fixed: None,
-            driven: false,
+            has_driver: false,
         }
     }
 
@@ -249,11 +249,15 @@ impl Ring {
 
     fn accept(&mut self, job: Box<Job>) {
         if self.fixed.is_none() {
-            self.fixed =
-                job.held.target.arena.as_ref().map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
+            self.fixed = job
+                .admitted
+                .target
+                .arena
+                .as_ref()
+                .map(|arena| Fixed::new(arena.clone(), &self.ring.submitter()));
         }
-        let (key, depth) = (job.held.target.key, job.held.target.depth);
-        let accepted = Some(Accepted { job, pieces: Pieces::default() });
+        let (key, depth) = (job.admitted.target.key, job.admitted.target.depth);
+        let accepted = Some(AcceptedJob { job, pieces: Pieces::default() });
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = accepted;
@@ -265,8 +269,8 @@ impl Ring {
             }
         };
         let queue = self.disks.entry(key).or_default();
-        if queue.flying < depth {
-            queue.flying += 1;
+        if queue.in_flight < depth {
+            queue.in_flight += 1;
             self.ready.push_back(slot);
         } else {
             queue.waiting.push_back(slot);
@@ -282,7 +286,7 @@ impl Ring {
             if self.has_call() {
                 match self.ring.submit() {
                     Ok(_) => {}
-                    Err(e) if waits(&e) => {}
+                    Err(e) if is_retryable(&e) => {}
                     Err(e) => self.fail_all(&e),
                 }
             }
@@ -314,7 +318,7 @@ impl Ring {
                 }
             }
             let entry = self.entry(slot).user_data(u64::from(slot));
-            self.flying += 1;
+            self.in_flight += 1;
             // SAFETY: everything that the entry refers to lives in its slot until its completion (invariant
             // 1).
             unsafe { self.ring.submission().push(&entry) }.expect("there is room, as was just seen");
@@ -323,11 +327,11 @@ impl Ring {
 
     /// Builds the entry of the job in a slot, and stores the iovecs that it points to in the slot.
     fn entry(&mut self, slot: u32) -> squeue::Entry {
-        let Accepted { job, pieces: kept } =
+        let AcceptedJob { job, pieces: kept } =
             self.slots[slot as usize].as_mut().expect("a job that is ready is in its slot");
-        let fd = Fd(job.held.target.fd.as_raw_fd());
+        let fd = Fd(job.admitted.target.fd.as_raw_fd());
         let (offset, length) = (job.at.offset + job.done, job.at.length - job.done);
-        let flags = if job.through { libc::RWF_DSYNC } else { 0 };
+        let flags = if job.write_through { libc::RWF_DSYNC } else { 0 };
         let whole = length as u32;
         let found = pieces(&mut job.work, job.at.length as usize, job.done as usize);
         let one = match &*found {
@@ -357,7 +361,7 @@ impl Ring {
                 opcode::Writev::new(fd, at, number).offset(offset).rw_flags(flags).build()
             }
             (Work::Flush(_), _) => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
-            (Work::Discard(_), _) if job.held.target.is_device => {
+            (Work::Discard(_), _) if job.admitted.target.is_device => {
                 let mut command = [0; 16];
                 command[..8].copy_from_slice(&length.to_ne_bytes());
                 opcode::UringCmd16::new(fd, DISCARD_COMMAND).addr(Some(offset)).cmd(command).build()
@@ -377,28 +381,28 @@ impl Ring {
             let completion = self.ring.completion().next();
             let Some(completion) = completion else { return done };
             let slot = completion.user_data() as u32;
-            self.flying -= 1;
+            self.in_flight -= 1;
             done += 1;
             let job = self.slots[slot as usize].as_mut().map(|a| &mut a.job);
-            match job.expect("a job for each completion").judge(completion.result()) {
-                Judged::Again => self.ready.push_back(slot),
-                Judged::Finished(result) => self.finish(slot, result),
+            match job.expect("a job for each completion").interpret(completion.result()) {
+                Verdict::Resubmit => self.ready.push_back(slot),
+                Verdict::Finished(result) => self.finish(slot, result),
             }
         }
     }
 
     fn finish(&mut self, slot: u32, result: Result<(), DiskError>) {
-        let Some(Accepted { job, .. }) = self.slots[slot as usize].take() else { return };
+        let Some(AcceptedJob { job, .. }) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
-        let key = job.held.target.key;
+        let key = job.admitted.target.key;
         if let Some(queue) = self.disks.get_mut(&key) {
             match queue.waiting.pop_front() {
                 Some(next) => self.ready.push_back(next),
-                None if queue.flying > 1 => queue.flying -= 1,
+                None if queue.in_flight > 1 => queue.in_flight -= 1,
                 None => drop(self.disks.remove(&key)),
             }
         }
-        self.ended.push((job, result));
+        self.completed.push((job, result));
     }
 
     /// The ring accepts no more entries: fails jobs that were not submitted.
@@ -415,7 +419,7 @@ impl Ring {
     fn drain(&mut self) {
         let second = Timespec::new().sec(1);
         let mut silent = 0;
-        while silent < DRAIN_SECONDS && (self.flying > 0 || !self.ready.is_empty()) {
+        while silent < DRAIN_SECONDS && (self.in_flight > 0 || !self.ready.is_empty()) {
             self.push_ready();
             let waited = self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&second));
             if self.reap() == 0 {
@@ -428,8 +432,8 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         self.drain();
-        complete_all(std::mem::take(&mut self.ended));
-        if self.flying == 0 {
+        complete_all(std::mem::take(&mut self.completed));
+        if self.in_flight == 0 {
             // SAFETY: dropped only here, and the kernel uses none of it (invariant 2).
             unsafe { ManuallyDrop::drop(&mut self.slots) };
         } else {
@@ -472,11 +476,11 @@ fn pieces(work: &mut Work, length: usize, done: usize) -> SmallVec<[libc::iovec;
 }
 
 /// Reports the results to the receivers.
-fn complete_all(ended: impl IntoIterator<Item = (Box<Job>, Result<(), DiskError>)>) {
-    ended.into_iter().for_each(|(job, result)| job.finish(result));
+fn complete_all(completed: impl IntoIterator<Item = (Box<Job>, Result<(), DiskError>)>) {
+    completed.into_iter().for_each(|(job, result)| job.finish(result));
 }
 
 /// Whether the caller should just retry: a timeout, a signal, or completions must be taken first.
-fn waits(e: &io::Error) -> bool {
+fn is_retryable(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

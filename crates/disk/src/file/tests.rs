@@ -57,7 +57,7 @@ async fn files_conform() {
 async fn a_file_that_was_removed_or_truncated_is_gone() {
     let folder = folder();
     let c = Ctx::default();
-    let gone = Err(DiskError::Gone { at: Place::whole(Op::Check) });
+    let gone = Err(DiskError::Gone { at: IoRange::whole(Op::Check) });
     let d = new_file(&folder, "removed");
     assert_eq!(d.check(&c).wait().await, Ok(()));
     std::fs::remove_file(folder.path().join("removed")).expect("removed");
@@ -85,7 +85,7 @@ async fn memory_is_registered_as_it_is_used() {
     let with = options("with", Some(arena.clone()));
     assert_eq!(
         (without.fixed_buffers(), with.fixed_buffers()),
-        (FixedBuffers::NotAsked, FixedBuffers::NotYet)
+        (FixedBuffers::NotRequested, FixedBuffers::NotYet)
     );
     let (mut held, mut seen) = (Vec::new(), Vec::new());
     while let Some(mut buffer) = arena.try_alloc(1 << 20, Class::Control) {
@@ -129,7 +129,7 @@ async fn opening_says_what_is_wrong() {
     drop(first);
     let read_only = FileOptions { read_only: true, ..FileOptions::default() };
     let d = FileDisk::open(&Env::real(), &at("disk"), &read_only).expect("opened again");
-    let refused = |op| Err(DiskError::ReadOnly { at: Place::new(op, 0, 4096) });
+    let refused = |op| Err(DiskError::ReadOnly { at: IoRange::new(op, 0, 4096) });
     assert_eq!(write(&d, 0, vec![1; 4096]).await, refused(Op::Write));
     assert_eq!(d.discard(&Ctx::default(), 0, 4096).wait().await, refused(Op::Discard));
     assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]));
@@ -202,7 +202,7 @@ async fn a_file_cut_off_is_a_medium_error() {
     let file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a")).expect("opened");
     file.set_len(8192).expect("cut off");
     assert_eq!(read(&d, 4096, 4096).await, Ok(vec![0; 4096]));
-    let at = Place::new(Op::Read, 8192, 8192);
+    let at = IoRange::new(Op::Read, 8192, 8192);
     assert_eq!(read(&d, 4096, 12288).await, Err(DiskError::Medium { at }));
 }
 
@@ -254,7 +254,7 @@ fn a_runtime_ends_with_its_io() {
             }
         });
         drop(runtime);
-        assert_eq!((arena.usage().used, d.target.gate.flying()), (0, 0), "round {round}");
+        assert_eq!((arena.usage().used, d.target.gate.in_flight()), (0, 0), "round {round}");
         assert!(std::fs::read(folder.path().join("a")).expect("read")[..1 << 20] == bytes(round, 1 << 20));
     }
 }
@@ -264,17 +264,17 @@ async fn the_kernels_answers_are_understood() {
     let folder = folder();
     let d = new_file(&folder, "a");
     let (send, _receive) = tokio::sync::oneshot::channel();
-    let at = Place::new(Op::Write, 4096, 8192);
-    let held = d.enter(&Ctx::default(), at).expect("not fenced");
-    let work = Work::write(Reply::Waits(send), Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
-    let mut job = Job { held, work, at, through: false, done: 0, again: 0 };
+    let at = IoRange::new(Op::Write, 4096, 8192);
+    let admitted = d.enter(&Ctx::default(), at).expect("not fenced");
+    let work = Work::write(Reply::Channel(send), Sg::from_iter([IoBuf::from(vec![0; 8192])]), 512, 512);
+    let mut job = Job { admitted, work, at, write_through: false, done: 0, retries: 0 };
     let finished = |outcome| match outcome {
-        job::Judged::Finished(result) => Some(result),
-        job::Judged::Again => None,
+        job::Verdict::Finished(result) => Some(result),
+        job::Verdict::Resubmit => None,
     };
-    let rest = Place::new(Op::Write, 8192, 4096);
-    assert_eq!(finished(job.judge(-libc::EINTR)), None);
-    assert_eq!(finished(job.judge(4096)), None, "half of it");
+    let rest = IoRange::new(Op::Write, 8192, 4096);
+    assert_eq!(finished(job.interpret(-libc::EINTR)), None);
+    assert_eq!(finished(job.interpret(4096)), None, "half of it");
     for (errno, expected) in [
         (libc::EIO, DiskError::Medium { at: rest }),
         (libc::ENODATA, DiskError::Medium { at: rest }),
@@ -286,17 +286,17 @@ async fn the_kernels_answers_are_understood() {
         (libc::ETIMEDOUT, DiskError::Timeout { at: rest }),
         (libc::EBADF, DiskError::Refused { at: rest, errno: libc::EBADF }),
     ] {
-        assert_eq!(finished(job.judge(-errno)), Some(Err(expected)));
+        assert_eq!(finished(job.interpret(-errno)), Some(Err(expected)));
     }
-    assert_eq!(finished(job.judge(4096)), Some(Ok(())));
-    job.again = 1000;
+    assert_eq!(finished(job.interpret(4096)), Some(Ok(())));
+    job.retries = 1000;
     assert!(
-        matches!(finished(job.judge(-libc::EAGAIN)), Some(Err(DiskError::Refused { .. }))),
+        matches!(finished(job.interpret(-libc::EAGAIN)), Some(Err(DiskError::Refused { .. }))),
         "not for ever"
     );
     job.at.op = Op::Discard;
-    assert_eq!(finished(job.judge(-libc::EOPNOTSUPP)), Some(Ok(())), "a hint");
-    assert!(matches!(finished(job.judge(-libc::EIO)), Some(Err(DiskError::Medium { .. }))));
+    assert_eq!(finished(job.interpret(-libc::EOPNOTSUPP)), Some(Ok(())), "a hint");
+    assert!(matches!(finished(job.interpret(-libc::EIO)), Some(Err(DiskError::Medium { .. }))));
 }
 
 /// A failed write-through write may have lost other writes in its flush: nothing is durable any more.
@@ -304,8 +304,8 @@ async fn the_kernels_answers_are_understood() {
 async fn a_failed_flush_latches() {
     let folder = folder();
     let d = new_file(&folder, "a");
-    let failed = Err(DiskError::Medium { at: Place::whole(Op::Flush) });
-    assert_eq!(d.target.latch.pass(failed), failed);
+    let failed = Err(DiskError::Medium { at: IoRange::whole(Op::Flush) });
+    assert_eq!(d.target.latch.record(failed), failed);
     assert_eq!(d.flush(&Ctx::default()).wait().await, failed);
     let mut through = Ctx::default();
     through.flags.write_through = true;

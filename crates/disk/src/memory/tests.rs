@@ -28,7 +28,7 @@ fn a_cut_takes_what_was_not_flushed_only() {
         write_now(&*d, &Ctx::default(), 4096, bytes(2, 8192)).expect("written");
         write_now(&*d, &through(), 16384, bytes(3, 4096)).expect("written");
         d.power_cut(cut);
-        let gone = Err(DiskError::Gone { at: Place::new(Op::Read, 0, 4096) });
+        let gone = Err(DiskError::Gone { at: IoRange::new(Op::Read, 0, 4096) });
         assert_eq!(read_now(&*d, 0, 4096), gone);
         let d = d.restart();
         assert_eq!(read_now(&*d, 0, 4096), Ok(bytes(1, 8192)[..4096].to_vec()));

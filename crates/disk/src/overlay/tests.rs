@@ -15,7 +15,7 @@ fn machine() -> (Machine, SlotId, Arc<Overlay>) {
     let machine = Machine::new(&Env::simulated(1), 1);
     let slot = machine.add(&MemoryOptions::new("d0", SIZE));
     machine.scribble(slot, 0, &bytes(1, 64 << 10));
-    let overlay = Overlay::new(machine.open(slot).expect("it is there"), Room::new(1 << 20));
+    let overlay = Overlay::new(machine.open(slot).expect("it is there"), OverlayBudget::new(1 << 20));
     (machine, slot, overlay)
 }
 
@@ -55,7 +55,7 @@ async fn conforms() {
             }
             let below = machine.open(slot).expect("it is there");
             machines.push((machine, slot));
-            async move { Overlay::new(below, Room::new(2 * SIZE)) as Arc<dyn Disk> }
+            async move { Overlay::new(below, OverlayBudget::new(2 * SIZE)) as Arc<dyn Disk> }
         })
         .await;
         for (machine, slot) in machines {
@@ -93,17 +93,17 @@ async fn what_is_kept_is_read_also_where_the_disk_cannot_be() {
 
 #[test]
 fn memory_is_bounded_and_comes_back() {
-    let (room, below) = (Room::new(4 * UNIT), MemoryDisk::new(&MemoryOptions::new("m0", SIZE)));
-    let (a, b) = (Overlay::new(below.clone(), room.clone()), Overlay::new(below.clone(), room.clone()));
+    let (budget, below) = (OverlayBudget::new(4 * UNIT), MemoryDisk::new(&MemoryOptions::new("m0", SIZE)));
+    let (a, b) = (Overlay::new(below.clone(), budget.clone()), Overlay::new(below.clone(), budget.clone()));
     write(&a, 0, 1, 3).expect("there is room");
     write(&a, 1, 2, 2).expect("it takes no more");
-    assert_eq!(room.used(), 3 * UNIT);
-    let at = Place::new(Op::Write, 0, 2 * UNIT);
+    assert_eq!(budget.used(), 3 * UNIT);
+    let at = IoRange::new(Op::Write, 0, 2 * UNIT);
     assert_eq!(write(&b, 0, 3, 2), Err(DiskError::Full { at }));
     assert_eq!(read_now(&*b, 0, UNIT as usize), Ok(vec![0; UNIT as usize]), "nothing of it is written");
     write(&b, 0, 3, 1).expect("there is room for one");
     drop(a);
-    assert_eq!(room.used(), UNIT);
+    assert_eq!(budget.used(), UNIT);
     write(&b, 1, 3, 3).expect("there is room again");
     assert_eq!(below.image(), crate::Image::new());
 }

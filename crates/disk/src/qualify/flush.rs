@@ -5,7 +5,7 @@ use std::time::Duration;
 use arena::{Arena, Class};
 use env::{Ctx, Env};
 
-use crate::{Disk, DiskError, Op, Place, sized};
+use crate::{Disk, DiskError, IoRange, Op, sized};
 
 /// A flush of one small write that is faster than this did not wait for flash: writing a flash page takes
 /// longer.
@@ -26,13 +26,13 @@ const SAMPLES: usize = 32;
 const BYTES: usize = 4096;
 const STEP: u64 = 1 << 20;
 /// Sampling stops after this time.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 /// Rewrites blocks with their contents, each followed by a flush. Returns `None` if the disk is smaller than
 /// a block.
 pub(super) async fn measure(env: &Env, disk: &dyn Disk) -> Result<Option<FlushLatency>, DiskError> {
     let size = disk.info().geometry.size;
-    let refused = |_| DiskError::Refused { at: Place::whole(Op::Flush), errno: libc::ENOMEM };
+    let refused = |_| DiskError::Refused { at: IoRange::whole(Op::Flush), errno: libc::ENOMEM };
     let arena = Arena::new(8 * BYTES).map_err(refused)?;
     let c = Ctx::default();
     let begun = env.now();
@@ -46,7 +46,7 @@ pub(super) async fn measure(env: &Env, disk: &dyn Disk) -> Result<Option<FlushLa
         let before = env.now();
         disk.flush(&c).wait().await?;
         times.push(env.now() - before);
-        if env.now() - begun > PATIENCE {
+        if env.now() - begun > TIME_LIMIT {
             break;
         }
     }

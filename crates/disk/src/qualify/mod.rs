@@ -300,7 +300,7 @@ async fn first_data(disk: &FileDisk) -> Result<Option<Signature>, crate::DiskErr
 const STEP: u64 = 1 << 20;
 
 fn memory(bytes: usize) -> Result<Arena, crate::DiskError> {
-    let at = crate::Place::new(crate::Op::Read, 0, bytes as u64);
+    let at = crate::IoRange::new(crate::Op::Read, 0, bytes as u64);
     Arena::new(bytes).map_err(|_| crate::DiskError::Refused { at, errno: libc::ENOMEM })
 }
 

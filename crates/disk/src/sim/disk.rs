@@ -10,7 +10,7 @@ use super::slot::Call;
 use super::{Machine, SlotId};
 use crate::deadline::within;
 use crate::store::Change;
-use crate::{Disk, DiskError, DiskInfo, FlushLatch, Gate, Op, Pass, Place};
+use crate::{Disk, DiskError, DiskInfo, FlushLatch, Gate, GateGuard, IoRange, Op};
 
 /// One opening of a disk of a [`Machine`]. Without delays every call completes immediately; otherwise each
 /// runs in its own task on the caller's runtime.
@@ -18,14 +18,14 @@ pub struct FaultyDisk {
     machine: Machine,
     slot: SlotId,
     info: DiskInfo,
-    life: u64,
+    power_cycle: u64,
     gate: Arc<Gate>,
     latch: Arc<FlushLatch>,
 }
 
 impl FaultyDisk {
-    pub(super) fn new(machine: Machine, slot: SlotId, info: DiskInfo, life: u64) -> FaultyDisk {
-        FaultyDisk { machine, slot, info, life, gate: Arc::default(), latch: Arc::default() }
+    pub(super) fn new(machine: Machine, slot: SlotId, info: DiskInfo, power_cycle: u64) -> FaultyDisk {
+        FaultyDisk { machine, slot, info, power_cycle, gate: Arc::default(), latch: Arc::default() }
     }
 
     /// The slot that the disk is in.
@@ -34,10 +34,10 @@ impl FaultyDisk {
     }
 
     fn call(&self, op: Op, offset: u64, length: u64) -> Call {
-        Call { slot: self.slot, life: self.life, at: Place::new(op, offset, length) }
+        Call { slot: self.slot, power_cycle: self.power_cycle, at: IoRange::new(op, offset, length) }
     }
 
-    fn enter(&self, c: &Ctx, call: &Call) -> Result<Pass, DiskError> {
+    fn enter(&self, c: &Ctx, call: &Call) -> Result<GateGuard, DiskError> {
         self.info.geometry.check(call.at)?;
         self.gate.enter(c, call.at)
     }
@@ -47,7 +47,7 @@ impl FaultyDisk {
         &self,
         c: &Ctx,
         delay: std::time::Duration,
-        pass: Pass,
+        pass: GateGuard,
         act: impl FnOnce(&Machine) -> T + Send + 'static,
         late: T,
     ) -> Io<T> {
@@ -79,8 +79,8 @@ impl FaultyDisk {
         let Some(delay) = delay else {
             return Io::Done(self.machine.state.lock().change(&call, None, &change, through));
         };
-        let flying = self.machine.state.lock().fly(&call, &change);
-        let act = move |m: &Machine| m.state.lock().change(&call, Some(flying), &change, through);
+        let in_flight = self.machine.state.lock().add_in_flight(&call, &change);
+        let act = move |m: &Machine| m.state.lock().change(&call, Some(in_flight), &change, through);
         self.later(c, delay, pass, act, Err(DiskError::Timeout { at: call.at }))
     }
 }
@@ -127,13 +127,13 @@ impl Disk for FaultyDisk {
             Err(e) => Io::Done(Err(e)),
             Ok((_, None, mark)) => {
                 let result = self.machine.state.lock().flush(&call, mark);
-                Io::Done(self.latch.pass(result))
+                Io::Done(self.latch.record(result))
             }
             Ok((pass, Some(delay), mark)) => {
                 let latch = Arc::clone(&self.latch);
                 let act = move |m: &Machine| {
                     let result = m.state.lock().flush(&call, mark);
-                    latch.pass(result)
+                    latch.record(result)
                 };
                 self.later(c, delay, pass, act, Err(DiskError::Timeout { at: call.at }))
             }

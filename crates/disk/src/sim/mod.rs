@@ -14,8 +14,8 @@
 //! 2. for each k: a new machine of the same seed, [`Machine::cut_at`] k, the workload until it fails,
 //!    [`Machine::restart`], open, recover, compare with what was acknowledged;
 //!
-//! Or, much faster, in one run: [`Machine::record`] keeps each [`Moment`] (images share unchanged parts), and
-//! [`Moment::cut`] creates a machine that lost its power then; it can be called for every kind of cut. The
+//! Or, much faster, in one run: [`Machine::record`] keeps each [`CrashPoint`] (images share unchanged parts), and
+//! [`CrashPoint::cut`] creates a machine that lost its power then; it can be called for every kind of cut. The
 //! workload notes [`Machine::events`] at each acknowledgement: a cut at k must keep everything acknowledged
 //! at k or before.
 //!
@@ -26,15 +26,15 @@
 //! random numbers, so an additional rule does not affect the others. [`Machine::log`] lists the faults that
 //! fired.
 
+mod crash_point;
 mod disk;
-mod moment;
 mod rules;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+pub use crash_point::CrashPoint;
 pub use disk::FaultyDisk;
-pub use moment::Moment;
 pub use rules::{Counts, Fault, Injected, Rule, When};
 
 use std::sync::Arc;
@@ -44,7 +44,7 @@ use env::Env;
 use parking_lot::Mutex;
 
 use crate::store::Change;
-use crate::{DiskError, Image, MemoryOptions, Op, Place, PowerCut};
+use crate::{DiskError, Image, IoRange, MemoryOptions, Op, PowerCut};
 use slot::Slot;
 
 /// See the module. Clones refer to the same machine.
@@ -65,7 +65,7 @@ struct State {
     cut_at: Option<(u64, PowerCut)>,
     slots: Vec<Slot>,
     log: Vec<Injected>,
-    moments: Option<Vec<Moment>>,
+    crash_points: Option<Vec<CrashPoint>>,
 }
 
 impl Machine {
@@ -78,7 +78,7 @@ impl Machine {
             cut_at: None,
             slots: Vec::new(),
             log: Vec::new(),
-            moments: None,
+            crash_points: None,
         };
         Machine { env: env.clone(), state: Arc::new(Mutex::new(state)) }
     }
@@ -105,9 +105,9 @@ impl Machine {
         let state = self.state.lock();
         let s = &state.slots[slot.0];
         if !state.on || !s.present {
-            return Err(DiskError::Gone { at: Place::new(Op::Read, 0, 0) });
+            return Err(DiskError::Gone { at: IoRange::new(Op::Read, 0, 0) });
         }
-        Ok(Arc::new(FaultyDisk::new(self.clone(), slot, s.info.clone(), s.life)))
+        Ok(Arc::new(FaultyDisk::new(self.clone(), slot, s.info.clone(), s.power_cycle)))
     }
 
     /// Adds a rule for a slot; `Nth` counts from now. Rules are evaluated in order, and the first that fires
@@ -177,9 +177,9 @@ impl Machine {
     pub fn replace(&self, slot: SlotId, options: &MemoryOptions, image: Image) {
         let mut state = self.state.lock();
         state.pull(slot.0, PowerCut::LoseAll);
-        let (seed, life) = (state.seed, state.slots[slot.0].life);
+        let (seed, power_cycle) = (state.seed, state.slots[slot.0].power_cycle);
         let new = Slot::new(options.info(), image, seed, slot.0);
-        state.slots[slot.0] = Slot { life, ..new };
+        state.slots[slot.0] = Slot { power_cycle, ..new };
     }
 
     /// The contents of the disk in a slot as reads see them, including unflushed writes. Cheap.
@@ -197,7 +197,7 @@ impl Machine {
     /// Changes bytes of the medium durably, without a call to the disk.
     pub fn scribble(&self, slot: SlotId, offset: u64, bytes: &[u8]) {
         self.state.lock().slots[slot.0]
-            .overwrite(Change { offset, what: crate::store::What::Bytes(bytes.to_vec()) });
+            .overwrite(Change { offset, content: crate::store::Content::Bytes(bytes.to_vec()) });
     }
 
     /// Flips one bit of the medium.
@@ -222,17 +222,17 @@ impl Machine {
         self.state.lock().log.clone()
     }
 
-    /// Starts recording a [`Moment`] before each event.
+    /// Starts recording a [`CrashPoint`] before each event.
     pub fn record(&self) {
-        self.state.lock().moments = Some(Vec::new());
+        self.state.lock().crash_points = Some(Vec::new());
     }
 
     /// Ends the recording; returns a moment for each event since, and one for now.
-    pub fn recorded(&self) -> Vec<Moment> {
+    pub fn end_recording(&self) -> Vec<CrashPoint> {
         let mut state = self.state.lock();
-        let Some(mut moments) = state.moments.take() else { return Vec::new() };
-        moments.push(state.moment());
-        moments
+        let Some(mut crash_points) = state.crash_points.take() else { return Vec::new() };
+        crash_points.push(state.crash_point());
+        crash_points
     }
 }
 
@@ -245,9 +245,9 @@ impl State {
             self.power_off(cut);
             return false;
         }
-        if let Some(mut moments) = self.moments.take() {
-            moments.push(self.moment());
-            self.moments = Some(moments);
+        if let Some(mut crash_points) = self.crash_points.take() {
+            crash_points.push(self.crash_point());
+            self.crash_points = Some(crash_points);
         }
         self.events += 1;
         true
@@ -270,8 +270,12 @@ impl State {
         }
     }
 
-    fn moment(&self) -> Moment {
-        Moment { event: self.events, seed: self.seed, slots: self.slots.iter().map(Slot::freeze).collect() }
+    fn crash_point(&self) -> CrashPoint {
+        CrashPoint {
+            event: self.events,
+            seed: self.seed,
+            slots: self.slots.iter().map(Slot::snapshot).collect(),
+        }
     }
 }
 

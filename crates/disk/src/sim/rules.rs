@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::SlotId;
 use crate::random::Random;
-use crate::{DiskError, Op, Place, PowerCut};
+use crate::{DiskError, IoRange, Op, PowerCut};
 
 /// A fault of some calls on one disk.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub struct Rule {
     /// Which of these calls fail.
     pub when: When,
     /// The fault.
-    pub what: Fault,
+    pub fault: Fault,
     /// Only calls inside this range, in bytes; ignored for flushes.
     pub within: Range<u64>,
 }
@@ -85,14 +85,14 @@ pub struct Injected {
     /// The slot of the disk.
     pub slot: SlotId,
     /// The call.
-    pub at: Place,
+    pub at: IoRange,
     /// The fault.
     pub fault: Fault,
 }
 
 /// A rule with its state.
 #[derive(Clone)]
-pub(super) struct Active {
+pub(super) struct ActiveRule {
     rule: Rule,
     seen: u64,
     random: Random,
@@ -100,8 +100,8 @@ pub(super) struct Active {
 
 impl Rule {
     /// A rule for the whole disk.
-    pub fn new(op: Op, when: When, what: Fault) -> Rule {
-        Rule { op, when, what, within: 0..u64::MAX }
+    pub fn new(op: Op, when: When, fault: Fault) -> Rule {
+        Rule { op, when, fault, within: 0..u64::MAX }
     }
 
     /// Restricts the rule to calls in this range.
@@ -110,18 +110,18 @@ impl Rule {
     }
 }
 
-impl Active {
-    pub(super) fn new(rule: Rule, random: Random) -> Active {
-        Active { rule, seen: 0, random }
+impl ActiveRule {
+    pub(super) fn new(rule: Rule, random: Random) -> ActiveRule {
+        ActiveRule { rule, seen: 0, random }
     }
 
     /// Whether its fault is a delay, which is evaluated before the call takes effect.
     pub(super) fn is_slow(&self) -> bool {
-        matches!(self.rule.what, Fault::Slow(_))
+        matches!(self.rule.fault, Fault::Slow(_))
     }
 
     /// Returns the fault and random numbers for it, if the rule fires on this call.
-    pub(super) fn fires(&mut self, at: Place) -> Option<(Fault, &mut Random)> {
+    pub(super) fn fires(&mut self, at: IoRange) -> Option<(Fault, &mut Random)> {
         let rule = &self.rule;
         let inside = at.op == Op::Flush
             || (rule.within.start <= at.offset && at.offset + at.length <= rule.within.end);
@@ -135,12 +135,12 @@ impl Active {
             When::From(first) => n >= first,
             When::Chance(of_million) => self.random.below(1_000_000) < u64::from(of_million),
         };
-        fires.then_some((rule.what, &mut self.random))
+        fires.then_some((rule.fault, &mut self.random))
     }
 }
 
 impl Counts {
-    pub(super) fn add(&mut self, at: Place) {
+    pub(super) fn add(&mut self, at: IoRange) {
         match at.op {
             Op::Read => {
                 self.reads += 1;
@@ -159,7 +159,7 @@ impl Counts {
 
 impl Fault {
     /// The error that the caller sees, if it sees one.
-    pub(super) fn error(self, at: Place) -> Option<DiskError> {
+    pub(super) fn error(self, at: IoRange) -> Option<DiskError> {
         match self {
             Fault::Error => Some(DiskError::Medium { at }),
             Fault::Full => Some(DiskError::Full { at }),

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. a call of another life than the slot's has no effect;
-//! 2. a write that was started and has not taken effect is in `flying`, and a power cut treats it like an
+//! 2. a write that was started and has not taken effect is in `in_flight`, and a power cut treats it like an
 //!    unflushed one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use arena::SgMut;
 
-use super::moment::Frozen;
-use super::rules::Active;
+use super::crash_point::DiskState;
+use super::rules::ActiveRule;
 use super::{Counts, Fault, Injected, Rule, SlotId, State};
 use crate::random::Random;
-use crate::store::{Change, Store, What, read_image};
-use crate::{DiskError, DiskInfo, Image, Op, Place, PowerCut, WriteCache};
+use crate::store::{Change, Content, Store, read_image};
+use crate::{DiskError, DiskInfo, Image, IoRange, Op, PowerCut, WriteCache};
 
 #[derive(Clone)]
 pub(super) struct Slot {
@@ -25,24 +25,24 @@ pub(super) struct Slot {
     pub(super) mark: Image,
     pub(super) present: bool,
     /// Incremented whenever the disk loses power.
-    pub(super) life: u64,
+    pub(super) power_cycle: u64,
     pub(super) shuffle: Option<Duration>,
     pub(super) bad: BTreeSet<u64>,
-    pub(super) flying: BTreeMap<u64, Arc<Change>>,
+    pub(super) in_flight: BTreeMap<u64, Arc<Change>>,
     pub(super) next: u64,
-    pub(super) rules: Vec<Active>,
+    pub(super) rules: Vec<ActiveRule>,
     pub(super) rules_added: u64,
     pub(super) delays: Random,
     pub(super) counts: Counts,
     pub(super) number: usize,
 }
 
-/// A call, with the disk and the life of the disk that it belongs to.
+/// A call, with the disk and the power cycle of the disk that it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
     pub(super) slot: SlotId,
-    pub(super) life: u64,
-    pub(super) at: Place,
+    pub(super) power_cycle: u64,
+    pub(super) at: IoRange,
 }
 
 impl Slot {
@@ -52,10 +52,10 @@ impl Slot {
             store: Store::new(image),
             mark: Image::new(),
             present: true,
-            life: 0,
+            power_cycle: 0,
             shuffle: None,
             bad: BTreeSet::new(),
-            flying: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next: 0,
             rules: Vec::new(),
             rules_added: 0,
@@ -68,7 +68,7 @@ impl Slot {
     pub(super) fn add_rule(&mut self, rule: Rule, seed: u64) {
         self.rules_added += 1;
         let name = (self.number as u64) << 32 | self.rules_added;
-        self.rules.push(Active::new(rule, Random::stream(seed, name)));
+        self.rules.push(ActiveRule::new(rule, Random::stream(seed, name)));
     }
 
     pub(super) fn clear_rules(&mut self) {
@@ -76,9 +76,9 @@ impl Slot {
     }
 
     pub(super) fn power_off(&mut self, cut: PowerCut) {
-        self.life += 1;
-        let flying: Vec<_> = std::mem::take(&mut self.flying).into_values().collect();
-        self.store = Store::new(self.store.cut(&self.info.geometry, &flying, cut));
+        self.power_cycle += 1;
+        let in_flight: Vec<_> = std::mem::take(&mut self.in_flight).into_values().collect();
+        self.store = Store::new(self.store.cut(&self.info.geometry, &in_flight, cut));
     }
 
     pub(super) fn overwrite(&mut self, change: Change) {
@@ -90,18 +90,18 @@ impl Slot {
         self.bad.extend((offset / block..(offset + length).div_ceil(block)).map(|b| b * block));
     }
 
-    pub(super) fn freeze(&self) -> Frozen {
-        Frozen {
+    pub(super) fn snapshot(&self) -> DiskState {
+        DiskState {
             info: self.info.clone(),
             store: self.store.clone(),
-            flying: self.flying.values().cloned().collect(),
+            in_flight: self.in_flight.values().cloned().collect(),
             bad: self.bad.clone(),
             present: self.present,
         }
     }
 
     /// Evaluates every rule, so that each counts all of its calls; the first that fires determines the fault.
-    fn fault(&mut self, at: Place, slow: bool) -> Option<(Fault, &mut Random)> {
+    fn fault(&mut self, at: IoRange, slow: bool) -> Option<(Fault, &mut Random)> {
         let rules = self.rules.iter_mut().filter(|r| r.is_slow() == slow);
         rules.fold(None, |first, rule| {
             let fires = rule.fires(at);
@@ -109,12 +109,12 @@ impl Slot {
         })
     }
 
-    fn first_bad(&self, at: Place) -> Option<u64> {
+    fn first_bad(&self, at: IoRange) -> Option<u64> {
         let block = u64::from(self.info.geometry.physical_block);
         self.bad.range(at.offset / block * block..at.offset + at.length).next().copied()
     }
 
-    fn another_place(&self, at: Place, random: &mut Random) -> u64 {
+    fn another_place(&self, at: IoRange, random: &mut Random) -> u64 {
         let g = &self.info.geometry;
         let unit = u64::from(g.atomic_write);
         random.below((g.size - at.length) / unit + 1) * unit
@@ -125,7 +125,7 @@ impl State {
     /// The slot of a call, if the disk is still the one that the call was made for.
     pub(super) fn alive(&mut self, call: &Call) -> Result<&mut Slot, DiskError> {
         let slot = &mut self.slots[call.slot.0];
-        if !self.on || !slot.present || slot.life != call.life {
+        if !self.on || !slot.present || slot.power_cycle != call.power_cycle {
             return Err(DiskError::Gone { at: call.at });
         }
         Ok(slot)
@@ -147,10 +147,10 @@ impl State {
     }
 
     /// Registers a delayed change as outstanding.
-    pub(super) fn fly(&mut self, call: &Call, change: &Arc<Change>) -> u64 {
+    pub(super) fn add_in_flight(&mut self, call: &Call, change: &Arc<Change>) -> u64 {
         let slot = &mut self.slots[call.slot.0];
         slot.next += 1;
-        slot.flying.insert(slot.next, Arc::clone(change));
+        slot.in_flight.insert(slot.next, Arc::clone(change));
         slot.next
     }
 
@@ -159,7 +159,7 @@ impl State {
         let slot = self.alive(call)?;
         if let Some(bad) = slot.first_bad(call.at) {
             let length = u64::from(slot.info.geometry.physical_block);
-            return Err(DiskError::Medium { at: Place::new(Op::Read, bad, length) });
+            return Err(DiskError::Medium { at: IoRange::new(Op::Read, bad, length) });
         }
         match fault {
             Some(Fault::Stale) => read_image(&slot.mark, call.at.offset, dst),
@@ -182,19 +182,19 @@ impl State {
         Ok(())
     }
 
-    /// A write or discard takes effect; `flying` is its number if it was delayed.
+    /// A write or discard takes effect; `in_flight` is its number if it was delayed.
     pub(super) fn change(
         &mut self,
         call: &Call,
-        flying: Option<u64>,
+        in_flight: Option<u64>,
         change: &Arc<Change>,
         through: bool,
     ) -> Result<(), DiskError> {
         self.alive(call)?;
         // With or without a delay it is outstanding at the time of a cut.
-        let number = flying.unwrap_or_else(|| self.fly(call, change));
+        let number = in_flight.unwrap_or_else(|| self.add_in_flight(call, change));
         let drawn = if self.event() { self.draw(call) } else { Err(DiskError::Gone { at: call.at }) };
-        self.slots[call.slot.0].flying.remove(&number);
+        self.slots[call.slot.0].in_flight.remove(&number);
         let (fault, mut random) = match drawn {
             // A failed write leaves each atomic unit old or new.
             Err(e @ DiskError::Medium { .. }) => (Some(Err(e)), Random::stream(self.seed, self.events)),
@@ -219,12 +219,12 @@ impl State {
             }
             Some(Ok(Fault::Misdirected)) => {
                 let offset = slot.another_place(call.at, &mut random);
-                put(slot, Arc::new(Change { offset, what: change.what.clone() }));
+                put(slot, Arc::new(Change { offset, content: change.content.clone() }));
             }
             Some(Ok(Fault::Flipped)) => put(slot, Arc::new(flipped(change, &mut random))),
             Some(Ok(Fault::Garbage)) if call.at.op == Op::Discard => {
                 let bytes = (0..call.at.length).map(|_| random.next() as u8).collect();
-                put(slot, Arc::new(Change { offset: call.at.offset, what: What::Bytes(bytes) }));
+                put(slot, Arc::new(Change { offset: call.at.offset, content: Content::Bytes(bytes) }));
             }
             _ => put(slot, Arc::clone(change)),
         }
@@ -268,7 +268,7 @@ impl State {
 
 fn flipped(change: &Change, random: &mut Random) -> Change {
     let mut changed = change.clone();
-    if let What::Bytes(b) = &mut changed.what
+    if let Content::Bytes(b) = &mut changed.content
         && !b.is_empty()
     {
         let at = random.below(b.len() as u64) as usize;

@@ -31,8 +31,8 @@ fn flush(d: &FaultyDisk) -> Result<(), DiskError> {
     result
 }
 
-fn at(op: Op, page: u64, pages: u64) -> Place {
-    Place::new(op, page * PAGE, pages * PAGE)
+fn at(op: Op, page: u64, pages: u64) -> IoRange {
+    IoRange::new(op, page * PAGE, pages * PAGE)
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,7 +152,7 @@ fn writes_go_wrong_as_told() {
 fn a_failed_flush_latches_until_reopened() {
     let (machine, slot, d) = one(1);
     machine.rule(slot, Rule::new(Op::Flush, When::Nth(0), Fault::Error));
-    let failed = Err(DiskError::Medium { at: Place::whole(Op::Flush) });
+    let failed = Err(DiskError::Medium { at: IoRange::whole(Op::Flush) });
     write(&d, 0, &[1; 4096]).expect("written");
     assert_eq!((flush(&d), flush(&d)), (failed, failed));
     let mut through = Ctx::default();
@@ -214,7 +214,7 @@ fn a_pulled_disk_comes_back_stale() {
         assert_eq!((write(&d, 0, &[3; 4096]), write(&d, 0, &[4; 4096])), (gone, gone));
         assert_eq!(
             d.fence(&Ctx::default(), Epoch(9)).now_or_panic(),
-            Err(DiskError::Gone { at: Place::whole(Op::Fence) })
+            Err(DiskError::Gone { at: IoRange::whole(Op::Fence) })
         );
         assert!(machine.open(slot).is_err());
         machine.plug(slot);
@@ -384,11 +384,11 @@ fn losses(flushes: bool) -> usize {
     let machine = pair(5);
     machine.record();
     let acknowledged = count_up(&machine, flushes);
-    let moments = machine.recorded();
-    assert_eq!(moments.len() as u64, machine.events() + 1);
+    let crash_points = machine.end_recording();
+    assert_eq!(crash_points.len() as u64, machine.events() + 1);
     let owed = |event| acknowledged.iter().filter(|(e, _)| *e <= event).map(|(_, n)| *n).max().unwrap_or(0);
-    let lost = |m: &Moment, cut| recover(&m.cut(&Env::real(), cut)) < owed(m.event);
-    moments.iter().map(|m| cuts().filter(|cut| lost(m, *cut)).count()).sum()
+    let lost = |m: &CrashPoint, cut| recover(&m.cut(&Env::real(), cut)) < owed(m.event);
+    crash_points.iter().map(|m| cuts().filter(|cut| lost(m, *cut)).count()).sum()
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn a_moment_is_the_same_as_a_run() {
     machine.record();
     count_up(&machine, true);
     let all = machine.events();
-    for m in machine.recorded() {
+    for m in machine.end_recording() {
         for cut in cuts() {
             let run = pair(5);
             run.cut_at(m.event, cut);

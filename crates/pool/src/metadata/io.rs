@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use arena::{Arena, Class, IoBuf, Sg, sg_len};
-use disk::{Disk, DiskError, DiskId, Op, Place, sized};
+use disk::{Disk, DiskError, DiskId, IoRange, Op, sized};
 use env::{Ctx, Env, Epoch, Io, IoFlags};
 use futures_util::future::{Either, select};
 use parking_lot::Mutex;
@@ -152,7 +152,7 @@ impl DiskIo {
         src: Sg,
         write_through: bool,
     ) -> Result<(), DiskError> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         let counted = self.outstanding_writes.begin(&disk.info().id);
         let c = Ctx { deadline: None, ..self.ctx(write_through) };
         let ended = match disk.write(&c, offset, src) {

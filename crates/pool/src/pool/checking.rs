@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use futures_util::future::join_all;
 
 use super::{Pool, labels};
@@ -52,7 +52,7 @@ impl Pool {
             || self.members().get(member.number).is_some_and(|present| Arc::ptr_eq(present, member));
         match foreign && is_in_service() {
             true => Err(DiskError::Gone {
-                at: Place::new(Op::Check, Areas::LABEL_A.offset, Areas::LABEL_A.length),
+                at: IoRange::new(Op::Check, Areas::LABEL_A.offset, Areas::LABEL_A.length),
             }),
             false => Ok(()),
         }

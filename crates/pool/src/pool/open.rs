@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arena::Arena;
-use disk::{Disk, Overlay, Room};
+use disk::{Disk, Overlay, OverlayBudget};
 use env::{Env, Epoch};
 use futures_util::future::join_all;
 
@@ -377,6 +377,6 @@ fn is_held(now: &AuthorityValue, options: &OpenOptions) -> bool {
 
 /// Puts an overlay in memory over each disk.
 fn overlaid(disks: &[Arc<dyn Disk>]) -> Vec<Arc<dyn Disk>> {
-    let room = Room::new(READ_ONLY_MEMORY);
-    disks.iter().map(|d| Overlay::new(Arc::clone(d), Arc::clone(&room)) as Arc<dyn Disk>).collect()
+    let budget = OverlayBudget::new(READ_ONLY_MEMORY);
+    disks.iter().map(|d| Overlay::new(Arc::clone(d), Arc::clone(&budget)) as Arc<dyn Disk>).collect()
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use disk::{Completion, Disk, DiskError, DiskInfo, Op, Place, Read, SlowReads, Then, Written};
+use disk::{Callback, Completion, Disk, DiskError, DiskInfo, IoRange, Op, Read, SlowReads, Written};
 use env::{Ctx, Epoch, Io};
 use futures_util::future::{Either, select};
 
@@ -21,7 +21,12 @@ impl OwnerDisk {
     }
 
     /// Starts an I/O whose caller polls.
-    fn polled(&self, c: &Ctx, at: Place, start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Written>) -> Io<Written> {
+    fn polled(
+        &self,
+        c: &Ctx,
+        at: IoRange,
+        start: impl FnOnce(&dyn Disk, &Ctx) -> Io<Written>,
+    ) -> Io<Written> {
         match self.0.begin(c, at, Caller::Polls(None)) {
             Ok((disk, which)) => self.0.wait(which, at, start(&**disk, &self.below(c))),
             Err((error, _)) => Io::Done(Err(error)),
@@ -29,8 +34,8 @@ impl OwnerDisk {
     }
 }
 
-fn place_of(offset: u64, dst: &SgMut) -> Place {
-    Place::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
+fn place_of(offset: u64, dst: &SgMut) -> IoRange {
+    IoRange::new(Op::Read, offset, dst.iter().map(|b| b.len() as u64).sum())
 }
 
 impl Disk for OwnerDisk {
@@ -46,12 +51,12 @@ impl Disk for OwnerDisk {
         }
     }
 
-    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Then<Read>) {
+    fn read_then(&self, c: &Ctx, offset: u64, dst: SgMut, then: Callback<Read>) {
         let at = place_of(offset, &dst);
         match self.0.begin(c, at, Caller::Reads(then)) {
             Ok((disk, which)) => {
                 let io: Arc<dyn Completion<Read>> = Arc::<SpaceIo>::clone(&self.0);
-                disk.read_then(&self.below(c), offset, dst, Then::new(io, which, at));
+                disk.read_then(&self.below(c), offset, dst, Callback::new(io, which, at));
             }
             Err((error, Caller::Reads(then))) => then.complete((Err(error), dst)),
             Err(_) => {}
@@ -59,16 +64,16 @@ impl Disk for OwnerDisk {
     }
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Written> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         self.polled(c, at, |disk, c| disk.write(c, offset, src))
     }
 
-    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Then<Written>) {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+    fn write_then(&self, c: &Ctx, offset: u64, src: Sg, then: Callback<Written>) {
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         match self.0.begin(c, at, Caller::Writes(then)) {
             Ok((disk, which)) => {
                 let io: Arc<dyn Completion<Written>> = Arc::<SpaceIo>::clone(&self.0);
-                disk.write_then(&self.below(c), offset, src, Then::new(io, which, at));
+                disk.write_then(&self.below(c), offset, src, Callback::new(io, which, at));
             }
             Err((error, Caller::Writes(then))) => then.complete(Err(error)),
             Err(_) => {}
@@ -76,11 +81,11 @@ impl Disk for OwnerDisk {
     }
 
     fn flush(&self, c: &Ctx) -> Io<Written> {
-        self.polled(c, Place::whole(Op::Flush), |disk, c| disk.flush(c))
+        self.polled(c, IoRange::whole(Op::Flush), |disk, c| disk.flush(c))
     }
 
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Written> {
-        self.polled(c, Place::new(Op::Discard, offset, length), |disk, c| disk.discard(c, offset, length))
+        self.polled(c, IoRange::new(Op::Discard, offset, length), |disk, c| disk.discard(c, offset, length))
     }
 
     /// Fails with [`DiskError::Timeout`] at the deadline, and when the disk is removed from service. An earlier
@@ -102,13 +107,13 @@ impl Disk for OwnerDisk {
             let given_up = select(Box::pin(late), Box::pin(record.until_ended()));
             match select(fenced, given_up).await {
                 Either::Left((fenced, _)) => fenced,
-                Either::Right(_) => Err(DiskError::Timeout { at: Place::whole(Op::Fence) }),
+                Either::Right(_) => Err(DiskError::Timeout { at: IoRange::whole(Op::Fence) }),
             }
         })
     }
 
     fn allocated(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        let at = Place::new(Op::Check, offset, length);
+        let at = IoRange::new(Op::Check, offset, length);
         match self.0.disk(c, at) {
             Ok(disk) => disk.allocated(&self.below(c), offset, length),
             Err(error) => Io::Done(Err(error)),
@@ -118,7 +123,7 @@ impl Disk for OwnerDisk {
     fn check(&self, c: &Ctx) -> Io<Written> {
         match self.0.record.disk() {
             Some(disk) => disk.check(&self.below(c)),
-            None => Io::Done(Err(DiskError::Gone { at: Place::whole(Op::Check) })),
+            None => Io::Done(Err(DiskError::Gone { at: IoRange::whole(Op::Check) })),
         }
     }
 

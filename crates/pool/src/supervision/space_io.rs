@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use disk::{Completion, Disk, DiskError, Op, Outcome, Place, Read, Then, Written};
+use disk::{Callback, Completion, Disk, DiskError, IoRange, Op, Outcome, Read, Written};
 use env::{BoxFuture, Ctx, Epoch, Io, Moment};
 use parking_lot::Mutex;
 use pool_seam::SpaceId;
@@ -46,7 +46,7 @@ struct State {
 /// An I/O that the disk has not completed.
 struct Outstanding {
     began: Moment,
-    at: Place,
+    at: IoRange,
     /// Whether it began in a short queue, of at most [`SHORT_QUEUE`].
     short: bool,
     /// Whether it is a late read that was reported.
@@ -72,8 +72,8 @@ pub(super) type Receiver = (Arc<dyn Completion<Read>>, usize);
 
 /// The caller of an I/O.
 pub(super) enum Caller {
-    Reads(Then<Read>),
-    Writes(Then<Written>),
+    Reads(Callback<Read>),
+    Writes(Callback<Written>),
     /// The caller polls; the waker of its last poll.
     Polls(Option<Waker>),
 }
@@ -82,7 +82,7 @@ pub(super) enum Caller {
 pub(super) struct Begun {
     of: Arc<SpaceIo>,
     which: usize,
-    at: Place,
+    at: IoRange,
     has_completed: bool,
 }
 
@@ -112,7 +112,7 @@ impl SpaceIo {
     pub(super) fn begin(
         &self,
         c: &Ctx,
-        at: Place,
+        at: IoRange,
         caller: Caller,
     ) -> Result<Registered, (DiskError, Caller)> {
         let supervision = &self.record.supervision;
@@ -142,7 +142,7 @@ impl SpaceIo {
     }
 
     /// Waits for an I/O that [`SpaceIo::begin`] has registered for a caller that polls.
-    pub(super) fn wait<T: Outcome>(self: &Arc<SpaceIo>, which: usize, at: Place, io: Io<T>) -> Io<T> {
+    pub(super) fn wait<T: Outcome>(self: &Arc<SpaceIo>, which: usize, at: IoRange, io: Io<T>) -> Io<T> {
         let begun = Begun { of: Arc::clone(self), which, at, has_completed: false };
         match io {
             Io::Done(outcome) => {
@@ -171,7 +171,7 @@ impl SpaceIo {
     /// The disk, for an I/O that does not change it and is not supervised.
     ///
     /// # Errors As for any I/O.
-    pub(super) fn disk(&self, c: &Ctx, at: Place) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
+    pub(super) fn disk(&self, c: &Ctx, at: IoRange) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
         self.state.lock().admit(c, at)
     }
 
@@ -180,8 +180,8 @@ impl SpaceIo {
         {
             let mut state = self.state.lock();
             if epoch < state.fence {
-                let at = Place::whole(Op::Fence);
-                return Io::Done(Err(DiskError::Fenced { at, had: epoch, epoch: state.fence }));
+                let at = IoRange::whole(Op::Fence);
+                return Io::Done(Err(DiskError::Fenced { at, call_epoch: epoch, epoch: state.fence }));
             }
             state.fence = epoch;
             if !state.has_older(epoch) {
@@ -323,9 +323,9 @@ impl State {
     }
 
     /// Whether an I/O may begin; returns the disk.
-    fn admit(&self, c: &Ctx, at: Place) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
+    fn admit(&self, c: &Ctx, at: IoRange) -> Result<Arc<Arc<dyn Disk>>, DiskError> {
         if c.epoch < self.fence {
-            return Err(DiskError::Fenced { at, had: c.epoch, epoch: self.fence });
+            return Err(DiskError::Fenced { at, call_epoch: c.epoch, epoch: self.fence });
         }
         self.disk.clone().ok_or(DiskError::Gone { at })
     }

@@ -1,7 +1,7 @@
 //! The end of a history: repairs everything, then checks the data, also without as many disks as the spaces survive.
 
 use disk::PowerCut;
-use disk::sim::{Moment, SlotId};
+use disk::sim::{CrashPoint, SlotId};
 use env::Env;
 use pool::events::DamageKind;
 use pool_seam::{JobOrder, Owner, RowNumber};
@@ -48,7 +48,7 @@ pub(super) async fn check(
     users::read_all(bed, &server).await;
     let values = values(bed, &server).await;
     bed.machine.record();
-    let moment = bed.machine.recorded().pop().expect("one for now");
+    let moment = bed.machine.end_recording().pop().expect("one for now");
     for _ in 0..2 {
         without_some(bed, &moment, &values, random).await;
     }
@@ -78,7 +78,7 @@ async fn values(bed: &TestBed, server: &Server) -> Values {
 }
 
 /// Cuts the power, starts without some disks, and compares the data.
-async fn without_some(bed: &TestBed, moment: &Moment, values: &Values, random: &mut Random) {
+async fn without_some(bed: &TestBed, moment: &CrashPoint, values: &Values, random: &mut Random) {
     let env = Env::simulated(random.next());
     let machine = moment.cut(&env, PowerCut::LoseAll);
     let mut slots: Vec<usize> = (0..machine.slots()).collect();

@@ -25,7 +25,7 @@ fn a_power_cut_at_any_event() {
             let overwritten = world.machine.events();
             owned.write(512..520, 4).await.expect("a write to a new row");
             owned.flush().await.expect("a flush");
-            (world.machine.recorded(), space, flushed, overwritten, world.env.clone())
+            (world.machine.end_recording(), space, flushed, overwritten, world.env.clone())
         });
         drop(env);
         assert!(moments.len() > 20, "{}", moments.len());

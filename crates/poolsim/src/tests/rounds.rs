@@ -2,7 +2,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use disk::sim::SlotId;
-use disk::{DiskError, Op, Place, PowerCut};
+use disk::{DiskError, IoRange, Op, PowerCut};
 use env::{Env, Io};
 use parking_lot::Mutex;
 use pool::Pool;
@@ -217,7 +217,7 @@ fn a_leaving_disk_is_not_slow() {
                 pool.take_offline(DiskNumber(1 - disk.0)).await.expect("it leaves");
             }
             puppet.told.lock().clear();
-            let error = DiskError::Timeout { at: Place::whole(Op::Write) };
+            let error = DiskError::Timeout { at: IoRange::whole(Op::Write) };
             let (of, reason) = (Membership(1), pool::Absence::WriteFailed);
             let reports = async {
                 world.env.sleep(Duration::from_secs(1)).await;

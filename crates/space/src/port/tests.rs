@@ -16,8 +16,8 @@ pub(crate) fn access(env: &Env, epoch: u64) -> Access {
 /// A disk whose calls complete when a test completes them.
 struct Manual {
     info: DiskInfo,
-    writes: Mutex<Vec<Option<Then<Written>>>>,
-    reads: Mutex<Vec<Option<Then<Read>>>>,
+    writes: Mutex<Vec<Option<Callback<Written>>>>,
+    reads: Mutex<Vec<Option<Callback<Read>>>>,
     /// Flushes and discards.
     others: Mutex<Vec<Option<tokio::sync::oneshot::Sender<Written>>>>,
 }
@@ -33,7 +33,7 @@ impl Manual {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         self.others.lock().push(Some(sender));
         Io::pending(
-            async move { receiver.await.unwrap_or_else(|_| Outcome::unknown(Place::whole(Op::Flush))) },
+            async move { receiver.await.unwrap_or_else(|_| Outcome::unknown(IoRange::whole(Op::Flush))) },
         )
     }
 
@@ -49,13 +49,13 @@ impl Disk for Manual {
     fn read(&self, _: &Ctx, _: u64, _: SgMut) -> Io<Read> {
         unreachable!("ports use callbacks")
     }
-    fn read_then(&self, _: &Ctx, _: u64, _: SgMut, then: Then<Read>) {
+    fn read_then(&self, _: &Ctx, _: u64, _: SgMut, then: Callback<Read>) {
         self.reads.lock().push(Some(then));
     }
     fn write(&self, _: &Ctx, _: u64, _: Sg) -> Io<Written> {
         unreachable!("ports use callbacks")
     }
-    fn write_then(&self, c: &Ctx, _: u64, _: Sg, then: Then<Written>) {
+    fn write_then(&self, c: &Ctx, _: u64, _: Sg, then: Callback<Written>) {
         assert_eq!(c.epoch, Epoch(9));
         self.writes.lock().push(Some(then));
     }
@@ -90,7 +90,7 @@ impl Completion<Read> for Caller {
     }
 }
 
-const AT: Place = Place { op: Op::Write, offset: 0, length: 0 };
+const AT: IoRange = IoRange { op: Op::Write, offset: 0, length: 0 };
 const BROKEN: DiskError = DiskError::Medium { at: AT };
 
 fn port(disk: &Arc<Manual>) -> (Arc<Port>, Arc<Caller>) {
@@ -101,12 +101,12 @@ fn port(disk: &Arc<Manual>) -> (Arc<Port>, Arc<Caller>) {
     (port, caller)
 }
 
-fn then<T: Outcome>(caller: &Arc<Caller>, which: usize) -> Then<T>
+fn then<T: Outcome>(caller: &Arc<Caller>, which: usize) -> Callback<T>
 where
     Caller: Completion<T>,
 {
     let caller: Arc<Caller> = Arc::clone(caller);
-    Then::new(caller, which, AT)
+    Callback::new(caller, which, AT)
 }
 
 /// A call in the model.

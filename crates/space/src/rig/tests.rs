@@ -97,5 +97,5 @@ fn row(view: &SpaceView, row: RowNumber) -> &Row {
 }
 
 fn gone() -> DiskError {
-    DiskError::Gone { at: disk::Place::new(disk::Op::Write, 0, 4096) }
+    DiskError::Gone { at: disk::IoRange::new(disk::Op::Write, 0, 4096) }
 }

@@ -1,6 +1,6 @@
 //! A power cut at any event: flushed data is there, and two reads return the same data.
 
-use disk::sim::Moment;
+use disk::sim::CrashPoint;
 use futures_util::future::join_all;
 
 use super::*;
@@ -170,7 +170,7 @@ fn what_a_crash_has_left_open_is_decided_in_few_records() {
 pub(super) fn roll_back_a_disk(
     world: &World,
     setup: &Setup,
-    moments: &[Moment],
+    moments: &[CrashPoint],
     random: usize,
 ) -> (Rig, Model) {
     let (at, slot) = (random % moments.len(), SlotId(random >> 32 & 1));

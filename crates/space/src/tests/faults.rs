@@ -86,7 +86,7 @@ fn a_flush_needs_no_disk_that_has_just_left() {
         let disk = *disks.iter().find(|disk| !has_log(disk)).unwrap();
         let of = view.membership(disk).unwrap();
         world.write(0..12, false).await.unwrap();
-        let error = DiskError::Gone { at: disk::Place::whole(Op::Write) };
+        let error = DiskError::Gone { at: disk::IoRange::whole(Op::Write) };
         let report = DiskReport { disk, membership: of, reason: Absence::Gone, error };
         let view = Coordinator::disk_failed(rig, rig.owner_id(), report).wait().await.unwrap();
         inner.ports.follow(&view);

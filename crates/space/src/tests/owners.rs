@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use arena::{SgMut, sg_len};
-use disk::{Disk, DiskError, DiskInfo, Gate, Op, Place};
+use disk::{Disk, DiskError, DiskInfo, Gate, IoRange, Op};
 use env::{Ctx, Epoch};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ impl Gated {
     fn call<T: Send + 'static>(
         &self,
         c: &Ctx,
-        at: Place,
+        at: IoRange,
         refused: impl FnOnce(DiskError) -> T,
         begin: impl FnOnce(&dyn Disk) -> Io<T>,
     ) -> Io<T> {
@@ -65,7 +65,7 @@ impl Disk for Gated {
         self.below.info()
     }
     fn read(&self, c: &Ctx, offset: u64, dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
-        let at = Place::new(Op::Read, offset, dst.iter().map(|part| part.len() as u64).sum());
+        let at = IoRange::new(Op::Read, offset, dst.iter().map(|part| part.len() as u64).sum());
         match self.gate.enter(c, at) {
             Err(error) => Io::Done((Err(error), dst)),
             Ok(pass) => {
@@ -79,14 +79,14 @@ impl Disk for Gated {
         }
     }
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
-        let at = Place::new(Op::Write, offset, sg_len(&src) as u64);
+        let at = IoRange::new(Op::Write, offset, sg_len(&src) as u64);
         self.call(c, at, Err, |disk| disk.write(c, offset, src))
     }
     fn flush(&self, c: &Ctx) -> Io<Result<(), DiskError>> {
-        self.call(c, Place::whole(Op::Flush), Err, |disk| disk.flush(c))
+        self.call(c, IoRange::whole(Op::Flush), Err, |disk| disk.flush(c))
     }
     fn discard(&self, c: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        self.call(c, Place::new(Op::Discard, offset, length), Err, |disk| disk.discard(c, offset, length))
+        self.call(c, IoRange::new(Op::Discard, offset, length), Err, |disk| disk.discard(c, offset, length))
     }
     fn fence(&self, _: &Ctx, epoch: Epoch) -> Io<Result<(), DiskError>> {
         self.gate.fence(epoch)

@@ -113,7 +113,7 @@ impl Ring {
             }
             match self.ring.submit() {
                 Ok(_) => {}
-                Err(e) if waits(&e) => {}
+                Err(e) if is_retryable(&e) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -159,7 +159,7 @@ impl Backend for Ring {
         };
         match entered {
             Ok(_) => {}
-            Err(e) if waits(&e) => {}
+            Err(e) if is_retryable(&e) => {}
             Err(e) => return Err(e),
         }
         for entry in self.ring.completion() {
@@ -203,6 +203,6 @@ fn ring(entries: u32) -> io::Result<IoUring> {
 }
 
 /// Whether the caller should just retry: a timeout, a signal, or completions must be taken first.
-fn waits(e: &io::Error) -> bool {
+fn is_retryable(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN))
 }

@@ -171,7 +171,7 @@ impl Pools {
     ) -> Result<Arc<dyn Disk>, StorageError> {
         let atomic = Some(label.atomic_write);
         match self.open_reserving(path, atomic, purpose, metadata_of(&label.areas)).await {
-            Err(StorageError::Disk(error @ disk::OpenError::NoRoom { .. })) => {
+            Err(StorageError::Disk(error @ disk::OpenError::NoSpace { .. })) => {
                 tracing::warn!("{error}; until then the pool may refuse changes");
                 self.open_reserving(path, atomic, purpose, Vec::new()).await
             }

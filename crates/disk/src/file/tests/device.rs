@@ -51,7 +51,7 @@ async fn a_device_that_fails_says_where() {
         .and_then(|f| f.set_len(1 << 20))
         .expect("cut off");
     assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]));
-    let at = Place::new(Op::Read, 2 << 20, 8192);
+    let at = IoRange::new(Op::Read, 2 << 20, 8192);
     assert_eq!(read(&d, 2 << 20, 8192).await, Err(DiskError::Medium { at }));
     assert_eq!(read(&d, 0, 4096).await, Ok(vec![0; 4096]), "the rest is as good as before");
 }
@@ -68,7 +68,7 @@ async fn a_full_file_system_is_full() {
     let path = mount.at().join("reserved");
     let reserve = vec![0..32 << 20, 32 << 20..64 << 20];
     let all = FileDisk::open(&Env::real(), &path, &FileOptions { reserve, ..options.clone() });
-    assert!(matches!(all, Err(OpenError::NoRoom { bytes, .. }) if bytes == 64 << 20), "{:?}", all.err());
+    assert!(matches!(all, Err(OpenError::NoSpace { bytes, .. }) if bytes == 64 << 20), "{:?}", all.err());
     std::fs::remove_file(path).expect("it was made");
     let d = FileDisk::open(&Env::real(), &mount.at().join("sparse"), &options).expect("it is sparse");
     let mut result = Ok(());

@@ -1,6 +1,6 @@
 //! Several spaces on one disk.
 
-use disk::{MemoryDisk, MemoryOptions, Op, Place};
+use disk::{IoRange, MemoryDisk, MemoryOptions, Op};
 use env::{Ctx, Env};
 
 use super::super::outliers::SHORT_QUEUE;
@@ -18,7 +18,7 @@ fn record(env: &Env) -> Arc<Record> {
 }
 
 fn begin(io: &Arc<SpaceIo>) -> usize {
-    let begun = io.begin(&Ctx::default(), Place::new(Op::Read, 0, 4096), Caller::Polls(None));
+    let begun = io.begin(&Ctx::default(), IoRange::new(Op::Read, 0, 4096), Caller::Polls(None));
     begun.map(|(_, which)| which).unwrap_or_else(|(error, _)| panic!("{error}"))
 }
 

@@ -226,7 +226,7 @@ fn moves_continue_after_a_power_cut() {
         let job = begin(&pool, Kind::Drain, Subject::Disk(from));
         pool.evacuate(from, &job).await.expect("it is emptied");
         have(&all, 1).await;
-        (world.machine.recorded(), world.env.clone())
+        (world.machine.end_recording(), world.env.clone())
     });
     drop(env);
     let (mut cut_in_a_move, step) = (0, moments.len().div_ceil(24));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arena::Sg;
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use env::{BoxFuture, watch};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -242,7 +242,7 @@ impl LogSettings {
         let log = replay.finish();
         for ((newest, failed), replica) in newest.iter().zip(&mut failed).zip(replicas) {
             if newest.as_ref().is_none_or(|newest| newest.ring != log.header.ring) {
-                let at = Place::new(Op::Read, replica.offset, 2 * BLOCK as u64);
+                let at = IoRange::new(Op::Read, replica.offset, 2 * BLOCK as u64);
                 *failed = failed.or(Some(DiskError::Medium { at }));
             }
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arena::{IoBuf, Sg};
-use disk::{DiskError, Op, Place};
+use disk::{DiskError, IoRange, Op};
 use env::{Io, watch};
 use parking_lot::Mutex;
 
@@ -76,7 +76,7 @@ impl LogSettings {
         tokio::select! {
             biased;
             result = call => result,
-            () = self.env.sleep(self.hang) => Err(DiskError::Timeout { at: Place::whole(op) }),
+            () = self.env.sleep(self.hang) => Err(DiskError::Timeout { at: IoRange::whole(op) }),
         }
     }
 }

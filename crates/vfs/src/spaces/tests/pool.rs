@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len, sg_to_vec};
-use disk::{Disk, DiskError, DiskId, DiskInfo, Geometry, IdKind, Layout, Media, Op, Place, WriteCache};
+use disk::{Disk, DiskError, DiskId, DiskInfo, Geometry, IdKind, IoRange, Layout, Media, Op, WriteCache};
 use env::{BoxFuture, Ctx, Epoch, Io};
 use parking_lot::Mutex;
 
@@ -195,7 +195,7 @@ impl Disk for Handle {
 
     fn read(&self, _: &Ctx, offset: u64, mut dst: SgMut) -> Io<(Result<(), DiskError>, SgMut)> {
         let length: u64 = dst.iter().map(|b| b.len() as u64).sum();
-        if let Err(e) = self.info.geometry.check(Place::new(Op::Read, offset, length)) {
+        if let Err(e) = self.info.geometry.check(IoRange::new(Op::Read, offset, length)) {
             return Io::Done((Err(e), dst));
         }
         let (data, mut at) = (self.data.lock(), offset as usize);
@@ -214,7 +214,7 @@ impl Disk for Handle {
 
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<Result<(), DiskError>> {
         let length = sg_len(&src) as u64;
-        if let Err(e) = self.info.geometry.check(Place::new(Op::Write, offset, length)) {
+        if let Err(e) = self.info.geometry.check(IoRange::new(Op::Write, offset, length)) {
             return Io::Done(Err(e));
         }
         let mut data = self.data.lock();
@@ -231,7 +231,7 @@ impl Disk for Handle {
     }
 
     fn discard(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<(), DiskError>> {
-        if let Err(e) = self.info.geometry.check(Place::new(Op::Discard, offset, length)) {
+        if let Err(e) = self.info.geometry.check(IoRange::new(Op::Discard, offset, length)) {
             return Io::Done(Err(e));
         }
         let mut data = self.data.lock();
@@ -246,7 +246,7 @@ impl Disk for Handle {
     }
 
     fn allocated(&self, _: &Ctx, offset: u64, length: u64) -> Io<Result<Vec<Range<u64>>, DiskError>> {
-        if let Err(e) = self.info.geometry.check(Place::new(Op::Check, offset, length)) {
+        if let Err(e) = self.info.geometry.check(IoRange::new(Op::Check, offset, length)) {
             return Io::Done(Err(e));
         }
         let mut found = Vec::new();

@@ -40,14 +40,14 @@ async fn every_cut(seed: u64, env: Env, arena: Arena) {
     let disks = 2 + (seed % 3) as usize;
     let machine = Machine::new(&env, seed);
     let acknowledged = run(seed, &env, &arena, &machine, disks).await;
-    for moment in machine.recorded() {
+    for moment in machine.end_recording() {
         let cuts = [
             PowerCut::LoseAll,
             PowerCut::KeepAll,
             PowerCut::Reorder { seed: seed ^ moment.event },
             PowerCut::Tear { seed: seed ^ moment.event },
         ];
-        let cuts = &cuts[if moment.unsure() == 0 { 3..4 } else { 0..4 }];
+        let cuts = &cuts[if moment.losable_writes() == 0 { 3..4 } else { 0..4 }];
         for cut in cuts {
             let owed = acknowledged.iter().rposition(|(event, _)| *event <= moment.event).unwrap();
             let may_be = &acknowledged[owed..acknowledged.len().min(owed + 2)];
@@ -97,7 +97,7 @@ fn two_disks_may_be_lost_at_every_moment_of_the_removal_of_another() {
         assert!(pool.read(|s| s.voters.len() == 5 && s.voters.contains(&DiskNumber(0))));
         machine.record();
         pool.remove_disk(DiskNumber(0)).await.unwrap();
-        for moment in machine.recorded() {
+        for moment in machine.end_recording() {
             for (a, b) in (0..6).flat_map(|a| (0..a).map(move |b| (a, b))) {
                 let after = moment.cut(&env, PowerCut::LoseAll);
                 let some = open_all(&after, (0..6).filter(|n| ![a, b].contains(n)));
@@ -125,7 +125,7 @@ fn two_voters_leave_together_at_every_moment() {
             assert!(leave.iter().all(|disk| !s.is_present(*disk) && !s.voters.contains(disk)));
             assert_eq!(s.voters.len(), 5);
         });
-        for moment in machine.recorded() {
+        for moment in machine.end_recording() {
             let after = moment.cut(&env, PowerCut::LoseAll);
             let others = open_all(&after, (0..7).filter(|n| !leave.contains(&DiskNumber(*n as u16))));
             let opened = open(&env, &arena, &others).await;

@@ -180,7 +180,7 @@ fn a_voter_that_joins_while_others_fail() {
         continued_alone.fetch_add(u64::from(acknowledged), Ordering::Relaxed);
         drop(pool);
         machine.record();
-        let now = machine.recorded().pop().unwrap();
+        let now = machine.end_recording().pop().unwrap();
         for here in [[0, 1], [0, 2], [1, 2]] {
             let copy = now.cut(&env, PowerCut::KeepAll);
             if let Ok(opened) = open(&env, &arena, &open_all(&copy, here)).await {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::PowerCut;
-use disk::sim::Moment;
+use disk::sim::CrashPoint;
 use futures_util::future::join_all;
 
 use super::super::*;
@@ -22,7 +22,7 @@ pub(super) fn a_cut(random: &mut Chance) -> PowerCut {
 }
 
 /// Opens the log after a cut, compares, closes it, and compares again after another opening.
-pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, seed: u64) {
+pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &CrashPoint, seed: u64) {
     let mut random = Chance(seed ^ moment.event.wrapping_mul(77));
     let cut = a_cut(&mut random);
     let what = format!("seed {seed}, cut before event {} ({cut:?})", moment.event);
@@ -35,7 +35,7 @@ pub(super) fn cut_and_compare(world: &World, model: &Model, moment: &Moment, see
         let wait = world.append(&log, early(1));
         after.env.sleep(Duration::from_millis(random.below(3))).await;
         drop(wait);
-        let moments = after.machine.recorded();
+        let moments = after.machine.end_recording();
         let again = &moments[random.below(moments.len() as u64) as usize];
         let after = after.after(again, a_cut(&mut random));
         let (log, opened) = after.open().await;
@@ -107,7 +107,7 @@ fn a_cut_at_every_event_keeps_what_was_acknowledged() {
             let log = world.create().await;
             world.machine.record();
             short(&world, log, &model).await;
-            let moments: Vec<Moment> = world.machine.recorded();
+            let moments: Vec<CrashPoint> = world.machine.end_recording();
             (world, model, moments)
         });
         for moment in &moments {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::Op;
-use disk::sim::{Fault, Moment, Rule, SlotId, When};
+use disk::sim::{CrashPoint, Fault, Rule, SlotId, When};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
@@ -114,7 +114,7 @@ fn run(seed: u64, reached: &Mutex<Reached>) {
         }
         world.machine.record();
         history(&world, log, &model, &mut random, reached).await;
-        let moments: Vec<Moment> = world.machine.recorded();
+        let moments: Vec<CrashPoint> = world.machine.end_recording();
         (world, model, moments)
     });
     for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arena::{IoBuf, Sg};
-use disk::sim::{FaultyDisk, Machine, Moment, SlotId};
+use disk::sim::{CrashPoint, FaultyDisk, Machine, SlotId};
 use disk::{Disk, DiskError, MemoryOptions, PowerCut};
 use env::{Ctx, Env, Io};
 use parking_lot::Mutex;
@@ -241,7 +241,7 @@ impl World {
     }
 
     /// The machine after a cut at a moment, as the next owner finds it.
-    pub(super) fn after(&self, moment: &Moment, cut: PowerCut) -> World {
+    pub(super) fn after(&self, moment: &CrashPoint, cut: PowerCut) -> World {
         let env = Env::simulated(moment.event);
         let machine = moment.cut(&env, cut);
         World::on(env, machine, self.coordinator.rows_at(moment.event), self.ring, self.epoch + 1)

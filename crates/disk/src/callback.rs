@@ -6,7 +6,7 @@ use arena::SgMut;
 use counters::IoBegun;
 use env::Io;
 
-use crate::{DiskError, Place};
+use crate::{DiskError, IoRange};
 
 /// The result of a write.
 pub type Written = Result<(), DiskError>;
@@ -17,7 +17,7 @@ pub type Read = (Result<(), DiskError>, SgMut);
 /// The result of an I/O.
 pub trait Outcome: Send + 'static {
     /// The outcome of an I/O whose result is unknown.
-    fn unknown(at: Place) -> Self;
+    fn unknown(at: IoRange) -> Self;
 
     /// Whether it failed.
     fn is_failure(&self) -> bool;
@@ -37,7 +37,7 @@ pub trait Outcome: Send + 'static {
 }
 
 impl Outcome for Written {
-    fn unknown(at: Place) -> Written {
+    fn unknown(at: IoRange) -> Written {
         Err(DiskError::Timeout { at })
     }
 
@@ -47,7 +47,7 @@ impl Outcome for Written {
 }
 
 impl Outcome for Read {
-    fn unknown(at: Place) -> Read {
+    fn unknown(at: IoRange) -> Read {
         (Err(DiskError::Timeout { at }), SgMut::new())
     }
 
@@ -71,22 +71,22 @@ pub trait Completion<T: Outcome>: Send + Sync {
 
 /// A callback for one I/O. If it is dropped unused, the receiver gets an unknown result
 /// ([`DiskError::Timeout`]).
-pub struct Then<T: Outcome> {
+pub struct Callback<T: Outcome> {
     receiver: Option<Arc<dyn Completion<T>>>,
     which: usize,
-    at: Place,
+    at: IoRange,
     /// The counter of the I/O, and its bytes.
     counts: Option<(IoBegun, u64)>,
 }
 
-impl<T: Outcome> Then<T> {
+impl<T: Outcome> Callback<T> {
     /// A callback to `receiver` for the I/O with the receiver's number `which`.
-    pub fn new(receiver: Arc<dyn Completion<T>>, which: usize, at: Place) -> Then<T> {
-        Then { receiver: Some(receiver), which, at, counts: None }
+    pub fn new(receiver: Arc<dyn Completion<T>>, which: usize, at: IoRange) -> Callback<T> {
+        Callback { receiver: Some(receiver), which, at, counts: None }
     }
 
     /// Counts the completion as the end of an I/O of `bytes` bytes.
-    pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Then<T> {
+    pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Callback<T> {
         self.counts = Some((io, bytes));
         self
     }
@@ -112,7 +112,7 @@ impl<T: Outcome> Then<T> {
     ///
     /// # Panics
     /// If it is pending and there is no Tokio runtime.
-    pub fn when(self, io: Io<T>) {
+    pub fn complete_with(self, io: Io<T>) {
         match io {
             Io::Done(outcome) => self.complete(outcome),
             Io::Pending(io) => drop(tokio::spawn(async move { self.complete(io.await) })),
@@ -120,7 +120,7 @@ impl<T: Outcome> Then<T> {
     }
 }
 
-impl<T: Outcome> Drop for Then<T> {
+impl<T: Outcome> Drop for Callback<T> {
     fn drop(&mut self) {
         if let Some((io, _)) = self.counts.take() {
             io.failed();
@@ -135,26 +135,26 @@ impl<T: Outcome> Drop for Then<T> {
 mod tests {
     use super::*;
     use crate::Op;
-    use crate::conformance::Ear;
+    use crate::conformance::CompletionRecorder;
 
     #[test]
-    fn who_hears_nothing_hears_that() {
-        let (ear, at) = (Arc::<Ear<Written>>::default(), Place::new(Op::Write, 8, 8));
+    fn an_unused_callback_reports_an_unknown_result() {
+        let (recorder, at) = (Arc::<CompletionRecorder<Written>>::default(), IoRange::new(Op::Write, 8, 8));
         let then = |which| {
-            let receiver: Arc<Ear<Written>> = Arc::clone(&ear);
-            Then::new(receiver, which, at)
+            let receiver: Arc<CompletionRecorder<Written>> = Arc::clone(&recorder);
+            Callback::new(receiver, which, at)
         };
         drop(then(3));
         then(4).complete(Ok(()));
-        then(5).when(Io::Done(Err(DiskError::Medium { at })));
+        then(5).complete_with(Io::Done(Err(DiskError::Medium { at })));
         let expected = [(3, Err(DiskError::Timeout { at })), (4, Ok(())), (5, Err(DiskError::Medium { at }))];
-        assert_eq!(*ear.heard.lock(), expected);
-        let (ear, at) = (Arc::<Ear<Read>>::default(), Place::new(Op::Read, 8, 8));
-        let receiver: Arc<Ear<Read>> = Arc::clone(&ear);
-        drop(Then::new(receiver, 6, at));
-        let heard = std::mem::take(&mut *ear.heard.lock());
-        let [(6, (Err(DiskError::Timeout { at: told }), none))] = &heard[..] else {
-            panic!("{}", heard.len())
+        assert_eq!(*recorder.completions.lock(), expected);
+        let (recorder, at) = (Arc::<CompletionRecorder<Read>>::default(), IoRange::new(Op::Read, 8, 8));
+        let receiver: Arc<CompletionRecorder<Read>> = Arc::clone(&recorder);
+        drop(Callback::new(receiver, 6, at));
+        let completions = std::mem::take(&mut *recorder.completions.lock());
+        let [(6, (Err(DiskError::Timeout { at: told }), none))] = &completions[..] else {
+            panic!("{}", completions.len())
         };
         assert!(*told == at && none.is_empty());
     }

@@ -27,13 +27,13 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 /// How long the kernel may keep a closed device, and the interval between tries.
-const LINGERS: Duration = Duration::from_secs(1);
-const AGAIN: Duration = Duration::from_millis(2);
+const CLOSE_DELAY_MAX: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Numbers of closed devices, with the time of closing.
 static CLOSED: Mutex<Vec<(u64, Instant)>> = Mutex::new(Vec::new());
 
-pub(super) enum Hold {
+pub(super) enum DiskLock {
     /// No lock: others may use the disk too.
     Shared,
     /// A file.
@@ -48,34 +48,34 @@ pub(super) enum Hold {
     },
 }
 
-impl Hold {
+impl DiskLock {
     /// Takes the lock.
     ///
     /// # Errors
     /// `None` if a conflicting lock exists, otherwise the system's error.
-    pub(super) fn begin(&self, fd: &OwnedFd, writes: bool) -> Result<(), Option<Errno>> {
+    pub(super) fn acquire(&self, fd: &OwnedFd, writes: bool) -> Result<(), Option<Errno>> {
         let taken = match (self, writes) {
-            (Hold::Shared, _) => Ok(()),
-            (Hold::File, true) => flock(fd, FlockOperation::NonBlockingLockExclusive),
-            (Hold::File, false) => flock(fd, FlockOperation::NonBlockingLockShared),
-            (Hold::Device { .. }, true) => lock(fd, libc::F_WRLCK),
-            (Hold::Device { .. }, false) => lock(fd, libc::F_RDLCK),
+            (DiskLock::Shared, _) => Ok(()),
+            (DiskLock::File, true) => flock(fd, FlockOperation::NonBlockingLockExclusive),
+            (DiskLock::File, false) => flock(fd, FlockOperation::NonBlockingLockShared),
+            (DiskLock::Device { .. }, true) => set_lock(fd, libc::F_WRLCK),
+            (DiskLock::Device { .. }, false) => set_lock(fd, libc::F_RDLCK),
         };
         taken.map_err(|e| (!matches!(e, Errno::AGAIN | Errno::ACCESS)).then_some(e))
     }
 
     /// Releases the lock; no I/O may be outstanding on the disk.
-    pub(super) fn end(&self, fd: &OwnedFd) {
+    pub(super) fn release(&self, fd: &OwnedFd) {
         match self {
-            Hold::Shared => {}
+            DiskLock::Shared => {}
             // Closing the file would release it too, but later.
-            Hold::File => drop(flock(fd, FlockOperation::Unlock)),
-            Hold::Device { number, writes, env } => {
-                let _ = lock(fd, libc::F_UNLCK);
+            DiskLock::File => drop(flock(fd, FlockOperation::Unlock)),
+            DiskLock::Device { number, writes, env } => {
+                let _ = set_lock(fd, libc::F_UNLCK);
                 if *writes {
                     let now = env.now();
                     let mut closed = CLOSED.lock();
-                    closed.retain(|(n, at)| n != number && now < *at + LINGERS);
+                    closed.retain(|(n, at)| n != number && now < *at + CLOSE_DELAY_MAX);
                     closed.push((*number, now));
                 }
             }
@@ -84,7 +84,7 @@ impl Hold {
 }
 
 /// Sets the open file description's lock on the whole file, without waiting.
-fn lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
+fn set_lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
     let kind = kind as libc::c_short;
     let whole = libc::flock {
         l_type: kind,
@@ -103,11 +103,11 @@ fn lock(fd: &OwnedFd, kind: libc::c_int) -> Result<(), Errno> {
 }
 
 /// Returns whether a busy device may be one that this process has just closed; if so, it sleeps first.
-pub(super) fn waits(env: &Env, number: u64) -> bool {
+pub(super) fn wait_if_just_closed(env: &Env, number: u64) -> bool {
     let now = env.now();
-    let waits = CLOSED.lock().iter().any(|(n, at)| *n == number && now < *at + LINGERS);
+    let waits = CLOSED.lock().iter().any(|(n, at)| *n == number && now < *at + CLOSE_DELAY_MAX);
     if waits {
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_INTERVAL);
     }
     waits
 }
