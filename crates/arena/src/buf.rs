@@ -86,7 +86,7 @@ impl IoBufMut {
     }
 
     /// An empty buffer that reuses a block without other owners.
-    pub(crate) fn again(block: Arc<Block>) -> IoBufMut {
+    pub(crate) fn reuse(block: Arc<Block>) -> IoBufMut {
         let block = Owner(ManuallyDrop::new(block));
         let at = block.chunk().at;
         IoBufMut { block, at, len: 0 }
@@ -236,7 +236,7 @@ impl IoBuf {
     /// `self`, unchanged, if it has another owner, was cut up, or is not arena memory.
     pub fn try_unfreeze(self) -> Result<IoBufMut, IoBuf> {
         match &**self.block.0 {
-            Block::Arena(chunk) if self.block.is_only() => {
+            Block::Arena(chunk) if self.block.is_sole_owner() => {
                 let (at, len) = (chunk.at, chunk.filled.load(Ordering::Relaxed));
                 Ok(IoBufMut { block: self.block, at, len })
             }
@@ -335,7 +335,7 @@ impl Owner {
 
     /// Whether this is the only owner. If so, accesses of former owners have completed, and no new owner can
     /// appear because only an owner can be cloned.
-    fn is_only(&self) -> bool {
+    fn is_sole_owner(&self) -> bool {
         let only = Arc::strong_count(&self.0) == 1;
         if only {
             fence(Ordering::Acquire);
@@ -346,7 +346,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let keep = matches!(&**self.0, Block::Arena(_)) && self.is_only();
+        let keep = matches!(&**self.0, Block::Arena(_)) && self.is_sole_owner();
         // SAFETY: only this function takes the value, and the owner is not used afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.0) };
         if keep {

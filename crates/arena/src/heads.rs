@@ -6,17 +6,17 @@ use std::cell::RefCell;
 /// Capacity of a header vector, in bytes: an SMB2 header and the fixed part of most bodies.
 pub const HEAD_BYTES: usize = 192;
 /// Maximum vectors kept per thread.
-const KEPT_MAX: usize = 64;
+const SPARE_MAX: usize = 64;
 /// Maximum capacity of a kept vector, in bytes; a larger one is freed.
 const BYTES_MAX: usize = 512;
 
 thread_local! {
-    static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An empty vector with a capacity of at least [`HEAD_BYTES`].
 pub fn take() -> Vec<u8> {
-    let kept = KEPT.try_with(|kept| kept.try_borrow_mut().ok()?.pop()).ok().flatten();
+    let kept = SPARE.try_with(|kept| kept.try_borrow_mut().ok()?.pop()).ok().flatten();
     kept.unwrap_or_else(|| Vec::with_capacity(HEAD_BYTES))
 }
 
@@ -26,9 +26,9 @@ pub fn give(mut head: Vec<u8>) {
         return;
     }
     head.clear();
-    let _ = KEPT.try_with(|kept| {
+    let _ = SPARE.try_with(|kept| {
         if let Ok(mut kept) = kept.try_borrow_mut()
-            && kept.len() < KEPT_MAX
+            && kept.len() < SPARE_MAX
         {
             kept.push(head);
         }
@@ -49,10 +49,10 @@ mod tests {
         assert_eq!((again.len(), again.as_ptr()), (0, at));
         give(Vec::with_capacity(HEAD_BYTES - 1));
         give(Vec::with_capacity(BYTES_MAX + 1));
-        assert_eq!(KEPT.with_borrow(Vec::len), 0);
-        for _ in 0..2 * KEPT_MAX {
+        assert_eq!(SPARE.with_borrow(Vec::len), 0);
+        for _ in 0..2 * SPARE_MAX {
             give(Vec::with_capacity(HEAD_BYTES));
         }
-        assert_eq!(KEPT.with_borrow(Vec::len), KEPT_MAX);
+        assert_eq!(SPARE.with_borrow(Vec::len), SPARE_MAX);
     }
 }

@@ -26,6 +26,7 @@
 
 mod buddy;
 mod buf;
+mod buffer_sizes;
 mod data;
 pub mod heads;
 mod magazine;
@@ -33,14 +34,13 @@ mod pages;
 pub mod passes;
 mod piped;
 mod region;
-mod shape;
 
 pub use buf::{IoBuf, IoBufMut};
+pub use buffer_sizes::BufferSizes;
 pub use data::Data;
 pub use pages::Pages;
-pub use piped::{Piped, Pipes};
+pub use piped::{PipedPayload, Pipes};
 pub use region::{Arena, Class, Usage};
-pub use shape::Shape;
 
 use std::ops::Range;
 

@@ -113,7 +113,7 @@ impl Magazine {
     fn changed(&mut self, pages: usize) {
         self.pages = pages;
         if let Some((region, slot)) = &self.of {
-            region.kept[*slot].0.store(pages, Ordering::Relaxed);
+            region.magazine_pages[*slot].0.store(pages, Ordering::Relaxed);
         }
     }
 
@@ -157,17 +157,17 @@ mod tests {
             let held: Vec<_> = (0..1000).map(|_| worker.try_alloc(CHUNK_MIN, Class::Payload)).collect();
             drop(held);
             assert_eq!(worker.usage().used, 0);
-            worker.kept_pages()
+            worker.cached_pages()
         });
         assert_eq!(kept.join().expect("no panic"), 64, "a 256th");
-        assert_eq!((arena.kept_pages(), arena.usage().used), (0, 0), "the thread has ended");
+        assert_eq!((arena.cached_pages(), arena.usage().used), (0, 0), "the thread has ended");
     }
 
     #[test]
     fn nothing_is_kept_from_an_allocation_of_all() {
         let arena = Arena::new(4 << 20).expect("a mapping");
         drop(arena.try_alloc(CHUNK_MIN, Class::Control));
-        assert_eq!(arena.kept_pages(), 1);
+        assert_eq!(arena.cached_pages(), 1);
         let all = arena.try_alloc_sg(4 << 20, Class::Control).expect("what is kept is given back for it");
         drop(arena.try_alloc(CHUNK_MIN, Class::Control));
         assert_eq!(arena.usage().used, 4 << 20);

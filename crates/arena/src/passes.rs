@@ -45,21 +45,21 @@ static ENDED: Cells = [const { AtomicU64::new(0) }; 5];
 static RUNNING: Mutex<Vec<Arc<Cells>>> = Mutex::new(Vec::new());
 
 /// The counters of one thread. Only that thread writes them, so counting needs no locked instruction.
-struct Own(Arc<Cells>);
+struct ThreadCounters(Arc<Cells>);
 
 thread_local! {
-    static OWN: Own = Own::new();
+    static THREAD_COUNTERS: ThreadCounters = ThreadCounters::new();
 }
 
-impl Own {
-    fn new() -> Own {
+impl ThreadCounters {
+    fn new() -> ThreadCounters {
         let cells = Arc::<Cells>::default();
         RUNNING.lock().push(Arc::clone(&cells));
-        Own(cells)
+        ThreadCounters(cells)
     }
 }
 
-impl Drop for Own {
+impl Drop for ThreadCounters {
     fn drop(&mut self) {
         let mut running = RUNNING.lock();
         running.retain(|cells| !Arc::ptr_eq(cells, &self.0));
@@ -71,7 +71,7 @@ impl Drop for Own {
 
 /// Counts `bytes` of payload touched for `pass`.
 pub fn count(pass: Pass, bytes: usize) {
-    let own = OWN.try_with(|own| {
+    let own = THREAD_COUNTERS.try_with(|own| {
         let cell = &own.0[pass as usize];
         cell.store(cell.load(Ordering::Relaxed) + bytes as u64, Ordering::Relaxed);
     });

@@ -1,12 +1,12 @@
 //! Payload that stays in the kernel between a socket and a file.
 //!
-//! A [`Piped`] reserves arena memory for its full length although the bytes are in a pipe. So the arena's
+//! A [`PipedPayload`] reserves arena memory for its full length although the bytes are in a pipe. So the arena's
 //! budget bounds the pipes, and the bytes can always be moved to memory without waiting
-//! ([`Piped::into_bytes`]); until then that memory is not touched. A pipe may pin more memory than its bytes:
+//! ([`PipedPayload::into_bytes`]); until then that memory is not touched. A pipe may pin more memory than its bytes:
 //! each slot refers to a part of one of the kernel's receive buffers. A pipe has [`SLOTS`] slots, and
 //! [`Pipes::new`] sets the maximum number of pipes.
 //!
-//! Invariant: pipes in `idle` are empty. A pipe that is not empty when its `Piped` is dropped is closed.
+//! Invariant: pipes in `idle` are empty. A pipe that is not empty when its `PipedPayload` is dropped is closed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,12 +23,12 @@ pub const SLOTS: usize = 256;
 
 /// A bounded set of pipes: a handle, cheap to clone.
 #[derive(Clone)]
-pub struct Pipes(Arc<Mutex<Set>>);
+pub struct Pipes(Arc<Mutex<PipeSet>>);
 
-struct Set {
+struct PipeSet {
     idle: Vec<Pipe>,
     /// The number of pipes that may still be created.
-    left: usize,
+    may_create: usize,
 }
 
 struct Pipe {
@@ -37,22 +37,22 @@ struct Pipe {
 }
 
 /// A payload of a known length that is received into a pipe and then moved out once.
-pub struct Piped {
+pub struct PipedPayload {
     set: Pipes,
     /// `Some` until drop.
     pipe: Option<Pipe>,
     memory: SgMut,
     length: usize,
     /// Bytes received so far.
-    came: usize,
+    received: usize,
     /// Bytes in the pipe now.
-    held: usize,
+    in_pipe: usize,
 }
 
 impl Pipes {
     /// At most `most` pipes, created on demand.
     pub fn new(most: usize) -> Pipes {
-        Pipes(Arc::new(Mutex::new(Set { idle: Vec::new(), left: most })))
+        Pipes(Arc::new(Mutex::new(PipeSet { idle: Vec::new(), may_create: most })))
     }
 
     /// An empty pipe for `length` bytes; `memory` is the memory reserved for them.
@@ -62,18 +62,25 @@ impl Pipes {
     ///
     /// # Panics
     /// If the capacity of `memory` is less than `length`.
-    pub fn take(&self, memory: SgMut, length: usize) -> Result<Piped, SgMut> {
+    pub fn take(&self, memory: SgMut, length: usize) -> Result<PipedPayload, SgMut> {
         assert!(memory.iter().map(IoBufMut::capacity).sum::<usize>() >= length);
         let pipe = {
             let mut set = self.0.lock();
             set.idle.pop().or_else(|| {
                 // After a failure no more pipes are created: the limits that cause it are permanent.
-                set.left = set.left.checked_sub(1)?;
-                Pipe::new().inspect_err(|_| set.left = 0).ok()
+                set.may_create = set.may_create.checked_sub(1)?;
+                Pipe::new().inspect_err(|_| set.may_create = 0).ok()
             })
         };
         match pipe {
-            Some(pipe) => Ok(Piped { set: self.clone(), pipe: Some(pipe), memory, length, came: 0, held: 0 }),
+            Some(pipe) => Ok(PipedPayload {
+                set: self.clone(),
+                pipe: Some(pipe),
+                memory,
+                length,
+                received: 0,
+                in_pipe: 0,
+            }),
             None => Err(memory),
         }
     }
@@ -87,7 +94,7 @@ impl Pipe {
     }
 }
 
-impl Piped {
+impl PipedPayload {
     /// The payload's length in bytes, received or not.
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
@@ -96,7 +103,7 @@ impl Piped {
 
     /// Whether all bytes have been received.
     pub fn is_whole(&self) -> bool {
-        self.came == self.length
+        self.received == self.length
     }
 
     /// Moves bytes that `socket` has received into the pipe, by one call. Returns their number, 0 at the end
@@ -106,9 +113,9 @@ impl Piped {
     /// The socket's error; `WouldBlock` if it has no data or the pipe has no free slot.
     pub fn fill(&mut self, socket: impl AsFd) -> io::Result<usize> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let n = splice(socket, None, &self.ends().into, None, self.length - self.came, flags)?;
-        self.came += n;
-        self.held += n;
+        let n = splice(socket, None, &self.ends().into, None, self.length - self.received, flags)?;
+        self.received += n;
+        self.in_pipe += n;
         Ok(n)
     }
 
@@ -118,8 +125,8 @@ impl Piped {
     /// # Errors
     /// The file's error; `INVAL` if its file system does not support splice from a pipe.
     pub fn store(&mut self, file: impl AsFd, mut offset: u64) -> rustix::io::Result<usize> {
-        let n = splice(&self.ends().from, None, file, Some(&mut offset), self.held, SpliceFlags::MOVE)?;
-        self.held -= n;
+        let n = splice(&self.ends().from, None, file, Some(&mut offset), self.in_pipe, SpliceFlags::MOVE)?;
+        self.in_pipe -= n;
         Ok(n)
     }
 
@@ -131,14 +138,14 @@ impl Piped {
     pub fn into_memory(mut self) -> io::Result<SgMut> {
         let mut memory = std::mem::take(&mut self.memory);
         for buf in &mut memory {
-            while self.held > 0 && !buf.spare().is_empty() {
-                let room = buf.spare().len().min(self.held);
+            while self.in_pipe > 0 && !buf.spare().is_empty() {
+                let room = buf.spare().len().min(self.in_pipe);
                 match rustix::io::read(&self.ends().from, &mut buf.spare()[..room]) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(n) => {
                         let filled = buf.len() + n;
                         buf.set_len(filled);
-                        self.held -= n;
+                        self.in_pipe -= n;
                     }
                     Err(Errno::INTR) => {}
                     Err(e) => return Err(e.into()),
@@ -148,10 +155,10 @@ impl Piped {
         Ok(memory)
     }
 
-    /// Like [`Piped::into_memory`], but returns only the bytes received.
+    /// Like [`PipedPayload::into_memory`], but returns only the bytes received.
     ///
     /// # Errors
-    /// See [`Piped::into_memory`].
+    /// See [`PipedPayload::into_memory`].
     pub fn into_bytes(self) -> io::Result<Sg> {
         Ok(self.into_memory()?.into_iter().filter(|b| !b.is_empty()).map(IoBufMut::freeze).collect())
     }
@@ -161,13 +168,13 @@ impl Piped {
     }
 }
 
-impl Drop for Piped {
+impl Drop for PipedPayload {
     fn drop(&mut self) {
         let mut set = self.set.0.lock();
         match self.pipe.take() {
-            Some(pipe) if self.held == 0 => set.idle.push(pipe),
+            Some(pipe) if self.in_pipe == 0 => set.idle.push(pipe),
             // Closing the pipe discards the bytes in it.
-            _ => set.left += 1,
+            _ => set.may_create += 1,
         }
     }
 }

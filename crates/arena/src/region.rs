@@ -58,13 +58,13 @@ pub(crate) struct Region {
     /// Bitmask of the slots in use by threads.
     slots: AtomicU64,
     /// Pages in the magazine of each slot's thread.
-    pub(crate) kept: [Kept; SLOTS],
+    pub(crate) magazine_pages: [PageCount; SLOTS],
 }
 
 /// A counter that only one thread writes, on its own cache line.
 #[derive(Default)]
 #[repr(align(64))]
-pub(crate) struct Kept(pub(crate) AtomicUsize);
+pub(crate) struct PageCount(pub(crate) AtomicUsize);
 
 // SAFETY: the mapping is plain memory; access to its parts follows the module's invariant.
 unsafe impl Send for Region {}
@@ -104,7 +104,7 @@ impl Arena {
             freed: Notify::new(),
             waiting: AtomicUsize::new(0),
             slots: AtomicU64::new(0),
-            kept: std::array::from_fn(|_| Kept::default()),
+            magazine_pages: std::array::from_fn(|_| PageCount::default()),
         };
         Ok(Arena { region: Arc::new(region) })
     }
@@ -131,16 +131,17 @@ impl Arena {
 
     fn take(&self, pages: usize, class: Class) -> Option<IoBufMut> {
         if let Some(block) = magazine::take(&self.region, pages) {
-            return Some(IoBufMut::again(block));
+            return Some(IoBufMut::reuse(block));
         }
         let page = self.region.take(pages, class);
-        let page = page.or_else(|| self.emptied().then(|| self.region.take(pages, class)).flatten())?;
+        let page =
+            page.or_else(|| self.empty_magazine().then(|| self.region.take(pages, class)).flatten())?;
         Some(IoBufMut::new(Arc::clone(&self.region), page, pages))
     }
 
     /// Returns this thread's magazine to the region after an allocation failed; whether there was anything to
     /// return.
-    fn emptied(&self) -> bool {
+    fn empty_magazine(&self) -> bool {
         magazine::empty(&self.region)
     }
 
@@ -150,10 +151,10 @@ impl Arena {
         if len <= CHUNK_MAX
             && let Some(block) = magazine::take(&self.region, 1 << order_for(len))
         {
-            return Some(SgMut::from_buf([IoBufMut::again(block)]));
+            return Some(SgMut::from_buf([IoBufMut::reuse(block)]));
         }
         let found = self.scattered(len, class);
-        found.or_else(|| self.emptied().then(|| self.scattered(len, class)).flatten())
+        found.or_else(|| self.empty_magazine().then(|| self.scattered(len, class)).flatten())
     }
 
     fn scattered(&self, len: usize, class: Class) -> Option<SgMut> {
@@ -210,7 +211,7 @@ impl Arena {
 
     /// Memory use, read without a lock: may be slightly stale while other threads allocate.
     pub fn usage(&self) -> Usage {
-        let kept: usize = self.region.kept.iter().map(|k| k.0.load(Ordering::Relaxed)).sum();
+        let kept: usize = self.region.magazine_pages.iter().map(|k| k.0.load(Ordering::Relaxed)).sum();
         let free = (self.region.free_pages.load(Ordering::Relaxed) + kept) * CHUNK_MIN;
         let free = free.min(self.region.bytes); // a block that leaves a magazine is counted twice for a moment
         Usage {
@@ -240,8 +241,8 @@ impl Arena {
 
     /// Pages in the magazines of all threads.
     #[cfg(test)]
-    pub(crate) fn kept_pages(&self) -> usize {
-        self.region.kept.iter().map(|k| k.0.load(Ordering::Relaxed)).sum()
+    pub(crate) fn cached_pages(&self) -> usize {
+        self.region.magazine_pages.iter().map(|k| k.0.load(Ordering::Relaxed)).sum()
     }
 
     /// The mapping as address and length in bytes, for registering it with a ring or a protection domain.
@@ -280,7 +281,7 @@ impl Region {
 
     /// Releases the slot.
     pub(crate) fn leave(&self, slot: usize) {
-        self.kept[slot].0.store(0, Ordering::Relaxed);
+        self.magazine_pages[slot].0.store(0, Ordering::Relaxed);
         self.slots.fetch_and(!(1 << slot), Ordering::AcqRel);
     }
 

@@ -27,14 +27,14 @@ struct Members {
     live: Vec<Arc<Block>>,
     io: IoMembers,
     /// The sums of blocks that have left.
-    left: LeftOver,
+    departed: DepartedSums,
 }
 
 /// The disks of an instance, the sums of disks that have left, and values counted elsewhere.
 #[derive(Default)]
 struct IoMembers {
     live: Vec<Arc<IoTally>>,
-    left: IoSums,
+    departed: IoSums,
     source: Option<Source>,
 }
 
@@ -52,11 +52,11 @@ pub struct IoInstance {
     pub source: Source,
 }
 
-struct LeftOver(Values);
+struct DepartedSums(Values);
 
-impl Default for LeftOver {
-    fn default() -> LeftOver {
-        LeftOver([0; crate::CELLS])
+impl Default for DepartedSums {
+    fn default() -> DepartedSums {
+        DepartedSums([0; crate::CELLS])
     }
 }
 
@@ -76,7 +76,7 @@ impl Instance {
         &self.labels
     }
 
-    /// Removes it from lists until [`Instances::lasting`] returns it again; its counts stay, also in sums.
+    /// Removes it from lists until [`Instances::permanent`] returns it again; its counts stay, also in sums.
     pub fn unlist(&self) {
         self.unlisted.store(true, Ordering::Relaxed);
     }
@@ -91,7 +91,7 @@ impl Instance {
         let mut members = self.members.lock();
         if let Some(at) = members.live.iter().position(|b| Arc::ptr_eq(b, block)) {
             let gone = members.live.swap_remove(at);
-            add_values(&mut members.left.0, &gone.values());
+            add_values(&mut members.departed.0, &gone.values());
         }
     }
 
@@ -108,7 +108,7 @@ impl Instance {
     /// The current sums.
     pub fn values(&self) -> Values {
         let members = self.members.lock();
-        let mut sum = members.left.0;
+        let mut sum = members.departed.0;
         members.live.iter().for_each(|b| add_values(&mut sum, &b.values()));
         add_values(&mut sum, &self.shared.values());
         sum
@@ -117,7 +117,7 @@ impl Instance {
     /// The current sums of the disks, with the histograms of reads, writes and flushes.
     pub(crate) fn io(&self) -> (Values, [Histogram; 3]) {
         let members = self.members.lock();
-        let mut sum = members.io.left;
+        let mut sum = members.io.departed;
         members.io.live.iter().for_each(|t| sum.add(&t.sums()));
         let source = members.io.source.as_ref().map(|s| s()).unwrap_or_default();
         let whole = sum.whole(source);
@@ -130,7 +130,7 @@ impl Instance {
         let io = &mut members.io;
         let gone = std::mem::replace(&mut io.live, tallies);
         for tally in gone.iter().filter(|g| !io.live.iter().any(|l| Arc::ptr_eq(l, g))) {
-            io.left.add(&tally.sums());
+            io.departed.add(&tally.sums());
         }
         io.source = Some(source);
     }
@@ -143,7 +143,7 @@ pub struct Instances {
 }
 
 /// Removes its instance on drop.
-pub struct Opened {
+pub struct InstanceGuard {
     instances: Arc<Instances>,
     instance: Arc<Instance>,
 }
@@ -160,7 +160,7 @@ impl Instances {
 
     /// Returns the instance with this name; creates it if needed. It is never removed. `labels` are the
     /// values of [`Set::labels`].
-    pub fn lasting(&self, name: &str, labels: &[&str]) -> Arc<Instance> {
+    pub fn permanent(&self, name: &str, labels: &[&str]) -> Arc<Instance> {
         let mut list = self.list.lock();
         if let Some(i) = list.get(name) {
             i.unlisted.store(false, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Instances {
 
     /// Creates an instance that is removed when the returned value is dropped. If the name exists, `#1` and
     /// so on is appended, as in Windows.
-    pub fn open(self: &Arc<Self>, name: &str, labels: &[&str]) -> Opened {
+    pub fn open(self: &Arc<Self>, name: &str, labels: &[&str]) -> InstanceGuard {
         let mut list = self.list.lock();
         let free = (1..).map(|n| format!("{name}#{n}"));
         let name = std::iter::once(name.to_owned()).chain(free).find(|n| !list.contains_key(n));
@@ -182,7 +182,7 @@ impl Instances {
         let labels = labels.iter().map(|l| (*l).to_owned()).collect();
         let instance = Arc::new(Instance::new(name.clone(), labels));
         list.insert(name, Arc::clone(&instance));
-        Opened { instances: Arc::clone(self), instance }
+        InstanceGuard { instances: Arc::clone(self), instance }
     }
 
     /// Replaces the set of disk instances. An instance with an unchanged name and labels continues.
@@ -210,14 +210,14 @@ impl Instances {
     }
 }
 
-impl Opened {
+impl InstanceGuard {
     /// The instance.
     pub fn instance(&self) -> &Arc<Instance> {
         &self.instance
     }
 }
 
-impl Drop for Opened {
+impl Drop for InstanceGuard {
     fn drop(&mut self) {
         self.instances.list.lock().remove(&self.instance.name);
     }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn what_has_left_is_neither_lost_nor_doubled() {
         let instances = Instances::new(SETS[0]);
-        let share = instances.lasting("files", &["files"]);
+        let share = instances.permanent("files", &["files"]);
         let blocks: Vec<Arc<Block>> = (0..3).map(|_| Arc::default()).collect();
         for (i, b) in blocks.iter().enumerate() {
             share.join(b);
@@ -246,7 +246,7 @@ mod tests {
             share.leave(b);
             assert_eq!(share.values()[3], 38);
         }
-        assert_eq!(instances.lasting("files", &["files"]).values()[3], 38, "it is the same instance");
+        assert_eq!(instances.permanent("files", &["files"]).values()[3], 38, "it is the same instance");
         share.sub(CELL, 1);
         assert_eq!(share.values()[3], 37);
     }
@@ -254,12 +254,12 @@ mod tests {
     #[test]
     fn an_unlisted_instance_counts_in_the_sum_and_is_listed_again_under_its_name() {
         let instances = Instances::new(SETS[0]);
-        let share = instances.lasting("files", &["files"]);
+        let share = instances.permanent("files", &["files"]);
         share.add(CELL, 5);
         share.unlist();
         assert!(instances.list().is_empty());
         assert_eq!(instances.sum()[3], 5);
-        instances.lasting("files", &["files"]).add(CELL, 1);
+        instances.permanent("files", &["files"]).add(CELL, 1);
         assert_eq!(instances.list().iter().map(|i| i.values()[3]).collect::<Vec<_>>(), [6]);
     }
 

@@ -78,7 +78,7 @@ pub struct IoTally {
 
 /// An outstanding I/O. If it is dropped, for example because the caller stops waiting, the I/O counts as
 /// completed.
-pub struct IoBegun {
+pub struct PendingIo {
     tally: Arc<IoTally>,
     kind: IoKind,
     at: Moment,
@@ -92,9 +92,9 @@ impl IoTally {
     }
 
     /// Counts the beginning of an I/O.
-    pub fn begin(self: &Arc<Self>, kind: IoKind) -> IoBegun {
+    pub fn begin(self: &Arc<Self>, kind: IoKind) -> PendingIo {
         self.block.add_shared(BEGUN[kind as usize], 1);
-        IoBegun { tally: Arc::clone(self), kind, at: self.env.moment() }
+        PendingIo { tally: Arc::clone(self), kind, at: self.env.moment() }
     }
 
     pub(crate) fn sums(&self) -> IoSums {
@@ -104,7 +104,7 @@ impl IoTally {
     }
 }
 
-impl IoBegun {
+impl PendingIo {
     /// The I/O succeeded, with `bytes` read or written.
     pub fn done(self, bytes: u64) {
         self.tally.block.add_shared(BYTES[self.kind as usize], bytes);
@@ -116,7 +116,7 @@ impl IoBegun {
     }
 }
 
-impl Drop for IoBegun {
+impl Drop for PendingIo {
     fn drop(&mut self) {
         let took = self.tally.env.moment().ns_since(self.at);
         self.tally.latencies[self.kind as usize][bucket(took)].fetch_add(1, Ordering::Relaxed);
@@ -280,7 +280,7 @@ mod tests {
         let [good, bad, dropped, write, flush] = ios.try_into().ok().expect("five");
         good.done(4096);
         bad.failed();
-        drop::<IoBegun>(dropped);
+        drop::<PendingIo>(dropped);
         write.done(8192);
         flush.done(0);
         let v = now();

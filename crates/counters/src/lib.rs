@@ -32,10 +32,10 @@ mod snapshot;
 pub mod transfers;
 
 pub use block::{Block, CELLS, Cell, Update, Values};
-pub use instance::{Instance, Instances, IoInstance, Opened};
-pub use io::{IoBegun, IoKind, IoSource, IoTally};
+pub use instance::{Instance, InstanceGuard, Instances, IoInstance};
+pub use io::{IoKind, IoSource, IoTally, PendingIo};
 pub use registry::{Clock, PHYSICAL_DISKS, Registry, STORAGE_POOLS, VIRTUAL_DISKS, pool_health, provider};
 pub use requests::{Class, Tally};
-pub use sets::{Counter, How, Kind, Metric, SETS, Set, Unit, find};
+pub use sets::{Counter, Formula, Kind, Metric, SETS, Set, Unit, find};
 pub use sets::{health, levels};
 pub use snapshot::{InstanceSnapshot, Level, SetSnapshot, Snapshot};

@@ -71,7 +71,7 @@ static PROVIDERS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&RDMA));
 
 /// The RDMA Activity instance of a provider.
 pub fn provider(name: &str) -> Arc<Instance> {
-    PROVIDERS.lasting(name, &[name])
+    PROVIDERS.permanent(name, &[name])
 }
 
 /// Storage Health. Pools belong to the process too.
@@ -79,7 +79,7 @@ static POOLS: LazyLock<Instances> = LazyLock::new(|| Instances::new(&HEALTH));
 
 /// The Storage Health instance of a pool.
 pub fn pool_health(name: &str) -> Arc<Instance> {
-    POOLS.lasting(name, &[name])
+    POOLS.permanent(name, &[name])
 }
 
 /// PhysicalDisk. Disks belong to the process too.

@@ -84,7 +84,7 @@ pub struct Tally {
 
 /// A request in progress: pass it to [`Tally::end`].
 #[derive(Clone, Copy, Debug)]
-pub struct Begun {
+pub struct PendingRequest {
     class: Class,
     /// In nanoseconds since the clock's start.
     start: u64,
@@ -92,7 +92,7 @@ pub struct Begun {
 
 /// The result of a request, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
+pub struct RequestResult {
     /// Payload read or written.
     pub payload: u64,
     /// The payload was transferred by RDMA, not in a message.
@@ -118,7 +118,7 @@ impl Tally {
 
     /// A request begins at `now`; `received` and `sent` are the bytes of messages so far.
     #[inline]
-    pub fn begin(&self, class: Class, now: Instant, received: u64, sent: u64) -> Begun {
+    pub fn begin(&self, class: Class, now: Instant, received: u64, sent: u64) -> PendingRequest {
         let start = self.clock.ns(now);
         let [begun, _, _, starts] = cells(class);
         let u = self.block.update();
@@ -126,13 +126,13 @@ impl Tally {
         u.add(starts, start);
         u.add(RECEIVED, received);
         u.add(SENT, sent);
-        Begun { class, start }
+        PendingRequest { class, start }
     }
 
     /// A request that began at `start` ends now, and no other thread could have seen it in progress, so one
     /// update covers both. Reads the clock and returns the time for reuse.
     #[inline]
-    pub fn whole(&self, class: Class, start: Moment, done: Done) -> Moment {
+    pub fn whole(&self, class: Class, start: Moment, done: RequestResult) -> Moment {
         let now = self.clock.moment();
         let [_, _, time_ns, _] = cells(class);
         let u = self.block.update();
@@ -148,12 +148,12 @@ impl Tally {
     }
 
     /// The request ends now; reads the clock.
-    pub fn end(&self, request: Begun, done: Done) {
+    pub fn end(&self, request: PendingRequest, done: RequestResult) {
         self.end_at(request, done, self.clock.now());
     }
 
     /// The request ends at `now`.
-    pub fn end_at(&self, Begun { class, start }: Begun, done: Done, now: Instant) {
+    pub fn end_at(&self, PendingRequest { class, start }: PendingRequest, done: RequestResult, now: Instant) {
         let time = self.clock.ns(now).saturating_sub(start);
         let [_, ended, time_ns, starts] = cells(class);
         let u = self.block.update();
@@ -184,7 +184,7 @@ impl Tally {
 
 /// Counts the bytes of a completed request.
 #[inline]
-fn moved(u: &Update<'_>, class: Class, done: Done) {
+fn moved(u: &Update<'_>, class: Class, done: RequestResult) {
     u.add(RECEIVED, done.received);
     u.add(SENT, done.sent);
     if let Class::Read | Class::Write = class {

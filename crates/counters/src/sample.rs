@@ -1,7 +1,7 @@
 //! Computes the values of Windows's counters from two snapshots, as Windows does.
 
 use crate::io::middle_of;
-use crate::{Counter, How, InstanceSnapshot, Set, Snapshot, Unit};
+use crate::{Counter, Formula, InstanceSnapshot, Set, Snapshot, Unit};
 
 /// The value of a counter. Returns `None` if it needs two snapshots and the earlier one lacks the instance.
 pub fn value(
@@ -11,10 +11,10 @@ pub fn value(
     later: (&Snapshot, &InstanceSnapshot),
 ) -> Option<f64> {
     let now = |metrics: &[&str]| sum(later.1, metrics);
-    if let How::Value(metrics) = counter.how {
+    if let Formula::Value(metrics) = counter.formula {
         return Some(now(metrics)? as f64);
     }
-    if let How::Percent(of, base) = counter.how {
+    if let Formula::Percent(of, base) = counter.formula {
         let (of, base) = (now(of)?, now(base)?);
         return Some(if base == 0 { 0.0 } else { 100.0 * of as f64 / base as f64 });
     }
@@ -25,14 +25,14 @@ pub fn value(
         let (old, new) = (sum(old, metrics)?, now(metrics)?);
         Some((if new >= old { new - old } else { new }) as f64)
     };
-    match counter.how {
-        How::Value(_) | How::Percent(..) => None,
-        How::Percentile(metric, percent) => {
+    match counter.formula {
+        Formula::Value(_) | Formula::Percent(..) => None,
+        Formula::Percentile(metric, percent) => {
             latency(Some(old), later.1, metric, percent).map(|ns| ns as f64 / 1e9)
         }
-        How::Rate(metrics) => Some(grown(metrics)? / seconds),
-        How::Queue(metrics) => Some(grown(metrics)? / 1e9 / seconds),
-        How::Average(of, base) => {
+        Formula::Rate(metrics) => Some(grown(metrics)? / seconds),
+        Formula::Queue(metrics) => Some(grown(metrics)? / 1e9 / seconds),
+        Formula::Average(of, base) => {
             let base = grown(base)?;
             let scale = if is_time(set, of) { 1e9 } else { 1.0 };
             Some(if base == 0.0 { 0.0 } else { grown(of)? / scale / base })

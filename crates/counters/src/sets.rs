@@ -76,7 +76,7 @@ pub struct Counter {
     /// The name in Windows.
     pub name: &'static str,
     /// How its value is computed.
-    pub how: How,
+    pub formula: Formula,
     /// The displayed unit.
     pub unit: &'static str,
     /// A one-line definition.
@@ -85,7 +85,7 @@ pub struct Counter {
 
 /// How a counter is computed from two snapshots. Where several metrics are given, their sum counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Formula {
     /// The difference per second (PERF_COUNTER_BULK_COUNT).
     Rate(&'static [&'static str]),
     /// The later value (PERF_COUNTER_LARGE_RAWCOUNT).
@@ -163,13 +163,13 @@ impl Set {
     }
 }
 
-impl How {
+impl Formula {
     /// The metrics from which it is computed.
     pub fn metrics(self) -> impl Iterator<Item = &'static str> {
         let (a, b, c): (&[_], &[_], _) = match self {
-            How::Rate(a) | How::Value(a) | How::Queue(a) => (a, &[], None),
-            How::Average(a, b) | How::Percent(a, b) => (a, b, None),
-            How::Percentile(name, _) => (&[], &[], Some(name)),
+            Formula::Rate(a) | Formula::Value(a) | Formula::Queue(a) => (a, &[], None),
+            Formula::Average(a, b) | Formula::Percent(a, b) => (a, b, None),
+            Formula::Percentile(name, _) => (&[], &[], Some(name)),
         };
         a.iter().chain(b).copied().chain(c)
     }
@@ -177,12 +177,12 @@ impl How {
     /// Its name in the documentation.
     pub fn kind(self) -> &'static str {
         match self {
-            How::Rate(_) => "rate",
-            How::Value(_) => "value",
-            How::Percent(..) => "percent",
-            How::Average(..) => "average",
-            How::Queue(_) => "average over time",
-            How::Percentile(..) => "percentile",
+            Formula::Rate(_) => "rate",
+            Formula::Value(_) => "value",
+            Formula::Percent(..) => "percent",
+            Formula::Average(..) => "average",
+            Formula::Queue(_) => "average over time",
+            Formula::Percentile(..) => "percentile",
         }
     }
 }
@@ -199,8 +199,13 @@ const fn histogram(name: &'static str, of: fn(&Values, u64) -> u64, help: &'stat
     Metric { name, kind: Kind::Histogram, unit: Unit::Nanoseconds, help, of }
 }
 
-const fn counter(name: &'static str, how: How, unit: &'static str, definition: &'static str) -> Counter {
-    Counter { name, how, unit, definition }
+const fn counter(
+    name: &'static str,
+    formula: Formula,
+    unit: &'static str,
+    definition: &'static str,
+) -> Counter {
+    Counter { name, formula, unit, definition }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arena::SgMut;
-use counters::IoBegun;
+use counters::PendingIo;
 use env::Io;
 
 use crate::{DiskError, IoRange};
@@ -23,7 +23,7 @@ pub trait Outcome: Send + 'static {
     fn is_failure(&self) -> bool;
 
     /// Counts this result as the end of an I/O of `bytes` bytes, and returns it.
-    fn counted(self, io: IoBegun, bytes: u64) -> Self
+    fn counted(self, io: PendingIo, bytes: u64) -> Self
     where
         Self: Sized,
     {
@@ -76,7 +76,7 @@ pub struct Callback<T: Outcome> {
     which: usize,
     at: IoRange,
     /// The counter of the I/O, and its bytes.
-    counts: Option<(IoBegun, u64)>,
+    counts: Option<(PendingIo, u64)>,
 }
 
 impl<T: Outcome> Callback<T> {
@@ -86,7 +86,7 @@ impl<T: Outcome> Callback<T> {
     }
 
     /// Counts the completion as the end of an I/O of `bytes` bytes.
-    pub(crate) fn counted(mut self, io: IoBegun, bytes: u64) -> Callback<T> {
+    pub(crate) fn counted(mut self, io: PendingIo, bytes: u64) -> Callback<T> {
         self.counts = Some((io, bytes));
         self
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::{Sg, SgMut, sg_len};
-use counters::{IoBegun, IoKind, IoTally};
+use counters::{IoKind, IoTally, PendingIo};
 use env::{Ctx, Epoch, Io};
 
 use crate::{Callback, Disk, DiskError, DiskInfo, Outcome, Read, Written};
@@ -22,7 +22,7 @@ impl Counted {
     }
 
     /// Counts the end of an I/O. A completed one stays completed.
-    fn count_end<T: Outcome>(io: Io<T>, begun: IoBegun, bytes: u64) -> Io<T> {
+    fn count_end<T: Outcome>(io: Io<T>, begun: PendingIo, bytes: u64) -> Io<T> {
         io.map(move |outcome| outcome.counted(begun, bytes))
     }
 }

@@ -191,7 +191,10 @@ impl Env {
 
     /// Like [`Env::run`], but the first poll of the returned future also polls the task once. So the task
     /// runs up to its first wait before the polling task continues.
-    pub async fn run_begun<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T {
+    pub async fn run_polled_first<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         let mut task = Box::pin(task);
         match std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await {
             Poll::Ready(done) => done,

@@ -14,13 +14,13 @@ pub struct Sender<T>(Arc<Shared<T>>);
 #[derive(Clone)]
 pub struct Receiver<T> {
     shared: Arc<Shared<T>>,
-    seen: u64,
+    seen_version: u64,
 }
 
 /// The sender was dropped: the value does not change any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the value does not change any more")]
-pub struct Final;
+pub struct SenderDropped;
 
 struct Shared<T> {
     state: RwLock<State<T>>,
@@ -54,7 +54,7 @@ impl<T: Clone> Sender<T> {
 
     /// A receiver that has already seen the current value.
     pub fn subscribe(&self) -> Receiver<T> {
-        Receiver { seen: self.0.state.read().version, shared: Arc::clone(&self.0) }
+        Receiver { seen_version: self.0.state.read().version, shared: Arc::clone(&self.0) }
     }
 
     /// Replaces the value; returns the previous one.
@@ -104,8 +104,8 @@ impl<T: Clone> Receiver<T> {
     /// still sees the change.
     ///
     /// # Errors
-    /// [`Final`] if the sender was dropped and no unseen change remains.
-    pub async fn changed(&mut self) -> Result<(), Final> {
+    /// [`SenderDropped`] if the sender was dropped and no unseen change remains.
+    pub async fn changed(&mut self) -> Result<(), SenderDropped> {
         loop {
             let mut changed = std::pin::pin!(self.shared.changed.notified());
             changed.as_mut().enable();
@@ -113,12 +113,12 @@ impl<T: Clone> Receiver<T> {
                 let state = self.shared.state.read();
                 (state.version, state.is_final)
             };
-            if version != self.seen {
-                self.seen = version;
+            if version != self.seen_version {
+                self.seen_version = version;
                 return Ok(());
             }
             if is_final {
-                return Err(Final);
+                return Err(SenderDropped);
             }
             changed.await;
         }
@@ -127,12 +127,12 @@ impl<T: Clone> Receiver<T> {
     /// Waits until `is_so` holds for the value, and returns it.
     ///
     /// # Errors
-    /// [`Final`] if the sender was dropped and the final value does not satisfy `is_so`.
-    pub async fn wait_for(&mut self, mut is_so: impl FnMut(&T) -> bool) -> Result<T, Final> {
+    /// [`SenderDropped`] if the sender was dropped and the final value does not satisfy `is_so`.
+    pub async fn wait_for(&mut self, mut is_so: impl FnMut(&T) -> bool) -> Result<T, SenderDropped> {
         loop {
             {
                 let state = self.shared.state.read();
-                self.seen = state.version;
+                self.seen_version = state.version;
                 if is_so(&state.value) {
                     return Ok(state.value.clone());
                 }
@@ -158,7 +158,7 @@ mod tests {
             tokio::spawn(async move { (receiver.changed().await, receiver.wait_for(|v| *v == 9).await) });
         tokio::task::yield_now().await;
         drop(sender);
-        assert_eq!(waits.await.expect("it ends"), (Err(Final), Err(Final)));
+        assert_eq!(waits.await.expect("it ends"), (Err(SenderDropped), Err(SenderDropped)));
     }
 
     /// `tokio::sync::watch` wakes its receivers in a random order.

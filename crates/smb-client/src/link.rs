@@ -1,7 +1,7 @@
 //! A connection and its size limits.
 
 use arena::Arena;
-use counters::{Opened, Registry};
+use counters::{InstanceGuard, Registry};
 use env::Env;
 use smb_direct::SmbDirect;
 use smb_wire::msg::Channel as DataChannel;
@@ -61,7 +61,7 @@ impl Via {
 }
 
 /// Adds the connection to the performance counters, named by its two addresses.
-fn count(registry: &Registry, direct: &SmbDirect) -> Opened {
+fn count(registry: &Registry, direct: &SmbDirect) -> InstanceGuard {
     let [local, remote] = match direct.addresses() {
         Some((local, remote)) => [local.to_string(), remote.to_string()],
         None => ["-", "-"].map(str::to_owned),

@@ -58,7 +58,7 @@ impl Tree {
             gone: AtomicBool::new(false),
             counted: Arc::new(Counted {
                 clock: client.registry().clock().clone(),
-                instance: client.registry().client_shares.lasting(&name, &[client.inner.host(), share]),
+                instance: client.registry().client_shares.permanent(&name, &[client.inner.host(), share]),
             }),
         };
         Ok(Tree { inner: Arc::new(inner) })

@@ -102,7 +102,7 @@ impl Server {
     ) -> Arc<Server> {
         let mut shares = HashMap::new();
         let registry = Registry::new(env.clone());
-        let counted = registry.server_shares.lasting("IPC$", &["IPC$"]);
+        let counted = registry.server_shares.permanent("IPC$", &["IPC$"]);
         shares.insert(fold("IPC$"), Arc::new(Share::pipes(counted)));
         let opens = OpenTable::new(config.boot);
         let most = arena.usage().budget / UNAUTHENTICATED_SHARE / (UNAUTHENTICATED_MAX + 4);

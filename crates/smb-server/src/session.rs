@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use counters::Opened;
+use counters::InstanceGuard;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smb_auth::crypt::{Opener, Sealer};
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     /// In microseconds since the server started; for listings.
     pub(crate) last_used_us: AtomicU64,
     /// Set when it is registered in the server.
-    pub(crate) counted: OnceLock<Opened>,
+    pub(crate) counted: OnceLock<InstanceGuard>,
 }
 
 /// Facts of the first channel that later channels must share.

@@ -23,7 +23,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use arena::{Arena, CHUNK_MIN, IoBuf, IoBufMut, Piped, Pipes, Sg, SgMut};
+use arena::{Arena, CHUNK_MIN, IoBuf, IoBufMut, PipedPayload, Pipes, Sg, SgMut};
 use env::BoxFuture;
 use smb_wire::frame::{self, FRAME_LEN};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -52,7 +52,7 @@ pub struct Receiver {
     /// The last message was such a WRITE: the next read asks only for the head of another one.
     heads: bool,
     /// Payload of the last delivered message, if it is in a pipe.
-    piped: Option<Piped>,
+    piped: Option<PipedPayload>,
     /// Payload arrives in too many small segments for a pipe.
     shattered: bool,
 }
@@ -66,7 +66,7 @@ enum State {
     /// A WRITE: its head, and the pipe that receives its payload.
     Pipe {
         head: IoBuf,
-        piped: Piped,
+        piped: PipedPayload,
     },
     Large(Large),
 }
@@ -138,7 +138,7 @@ impl Receiver {
 
     /// Takes the payload of the message that the last poll delivered, if it is in a pipe. That message is then only
     /// the head of the WRITE, and it was the only message of that poll.
-    pub fn take_piped(&mut self) -> Option<Piped> {
+    pub fn take_piped(&mut self) -> Option<PipedPayload> {
         self.piped.take()
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use arena::passes::{Pass, count};
-use arena::{Class, IoBuf, IoBufMut, SgMut, Shape, parts};
+use arena::{BufferSizes, Class, IoBuf, IoBufMut, SgMut, parts};
 use disk::{Callback, Completion, DiskError, IoRange, Op, Read, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ pub(crate) struct Reading {
     pub(crate) of: Membership,
     /// Held so that a small cache does not evict the table, which is needed on a mismatch.
     cached: Arc<Cached>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: BufferSizes,
     sums: Sums,
     /// `None` after the caller was answered.
     answer: Mutex<Option<oneshot::Sender<SpaceRead>>>,
@@ -175,7 +175,7 @@ impl Inner {
             disk: member.disk,
             of: port.membership(),
             cached,
-            shape: Shape::of(&dst),
+            shape: BufferSizes::of(&dst),
             sums,
             answer: Mutex::new(Some(answer)),
         });

@@ -56,7 +56,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arena::{Piped, Sg};
+use arena::{PipedPayload, Sg};
 use env::{Ctx, Io};
 
 /// The result of a file-system call.
@@ -157,7 +157,7 @@ pub trait Node: Any + Send + Sync {
     fn write(&self, c: &Ctx, offset: u64, src: Sg) -> Io<VfsResult<u32>>;
 
     /// [`Node::write`] for a payload in a pipe. The default implementation reads the pipe into memory first.
-    fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
+    fn write_piped(&self, c: &Ctx, offset: u64, src: PipedPayload) -> Io<VfsResult<u32>> {
         match src.into_bytes() {
             Ok(bytes) => self.write(c, offset, bytes),
             Err(e) => Io::Done(Err(VfsError::Io(e.raw_os_error().unwrap_or(libc::EIO)))),

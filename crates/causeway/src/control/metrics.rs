@@ -190,7 +190,7 @@ mod tests {
     #[tokio::test]
     async fn a_metric_per_definition_and_odd_names_escaped() {
         let registry = counters::Registry::new(env::Env::real());
-        registry.server_shares.lasting("files", &["files"]).add(counters::requests::FILES_OPEN, 3);
+        registry.server_shares.permanent("files", &["files"]).add(counters::requests::FILES_OPEN, 3);
         let _session = registry.sessions.open("0a", &["0a", "o\"d\\d\nname", "::1"]);
         let text = text(registry.snapshot()).expect("text");
         assert!(text.contains("causeway_smb_server_share_open_files{share=\"files\"} 3\n"), "{text}");

@@ -50,7 +50,7 @@ proptest! {
         runtime().block_on(async {
             let env = Env::simulated(1);
             let registry = Registry::new(env.clone());
-            let share = registry.server_shares.lasting("s", &["s"]);
+            let share = registry.server_shares.permanent("s", &["s"]);
             let tally = Tally::new(registry.clock(), vec![Arc::clone(&share)]);
             let started = env.moment();
             env.sleep(BACK).await;
@@ -64,7 +64,7 @@ proptest! {
                     }
                     Step::End(i, bytes, direct) if !open.is_empty() => {
                         let (class, start, begun) = open.swap_remove(i % open.len());
-                        tally.end(begun, Done { payload: bytes.into(), direct, ..Done::default() });
+                        tally.end(begun, RequestResult { payload: bytes.into(), direct, ..RequestResult::default() });
                         model.ended[class as usize] += 1;
                         model.time[class as usize] += (env.now() - start).as_nanos() as u64;
                         if class != Class::Metadata {
@@ -75,7 +75,7 @@ proptest! {
                     Step::End(..) => {}
                     Step::Whole(c, bytes, direct) => {
                         let (class, i) = (CLASSES[usize::from(c)], usize::from(c));
-                        let done = Done { payload: bytes.into(), direct, ..Done::default() };
+                        let done = RequestResult { payload: bytes.into(), direct, ..RequestResult::default() };
                         let begun = Duration::from_nanos(env.moment().ns_since(started)) - BACK;
                         tally.whole(class, started.after(begun), done);
                         model.begun[i] += 1;
@@ -130,12 +130,12 @@ fn check(m: &Model, v: &[u64; CELLS], now: u64) {
 fn one_tally_counts_for_all_its_instances() {
     runtime().block_on(async {
         let registry = Registry::new(Env::simulated(2));
-        let share = registry.server_shares.lasting("s", &["s"]);
+        let share = registry.server_shares.permanent("s", &["s"]);
         let session = registry.sessions.open("1", &["1", "u", "c"]);
         let tally = Tally::new(registry.clock(), vec![Arc::clone(&share), Arc::clone(session.instance())]);
         assert!(tally.is_for(&share) && tally.is_for(session.instance()));
         let begun = tally.begin(Class::Write, registry.clock().now(), 100, 0);
-        let done = Done { payload: 4096, direct: true, received: 4096, sent: 84 };
+        let done = RequestResult { payload: 4096, direct: true, received: 4096, sent: 84 };
         tally.end(begun, done);
         tally.credit_stall();
         let of_shares = Sums { requests: 1, writes: 1, ..Sums::default() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use env::Env;
 
 use super::*;
-use crate::requests::Done;
+use crate::requests::RequestResult;
 use crate::{Class, Registry, Tally, find};
 
 fn counter(set: &Set, name: &str) -> &'static Counter {
@@ -17,14 +17,14 @@ fn counter(set: &Set, name: &str) -> &'static Counter {
 async fn as_windows_computes_it() {
     let env = Env::simulated(3);
     let registry = Registry::new(env.clone());
-    let share = registry.server_shares.lasting("files", &["files"]);
+    let share = registry.server_shares.permanent("files", &["files"]);
     let tally = Tally::new(registry.clock(), vec![Arc::clone(&share)]);
     let before = registry.snapshot();
     // Two READs of 4 and 12 ms, then one that stays in progress; over 100 ms.
     for ms in [4, 12] {
         let begun = tally.begin(Class::Read, env.now(), 100, 0);
         env.sleep(Duration::from_millis(ms)).await;
-        tally.end(begun, Done { payload: 8192, ..Done::default() });
+        tally.end(begun, RequestResult { payload: 8192, ..RequestResult::default() });
     }
     env.sleep(Duration::from_millis(34)).await;
     tally.begin(Class::Read, env.now(), 100, 0);
@@ -58,7 +58,7 @@ async fn as_windows_computes_it() {
 fn percentages() {
     use crate::requests::{FILES_OPEN, RESILIENT_OPEN};
     let registry = Registry::new(Env::simulated(3));
-    let share = registry.server_shares.lasting("files", &["files"]);
+    let share = registry.server_shares.permanent("files", &["files"]);
     let set = find("SMB Server Shares")[0];
     let resilient = || {
         let now = registry.snapshot();

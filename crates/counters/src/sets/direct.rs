@@ -1,6 +1,6 @@
 //! SMB Direct Connection.
 
-use super::{Counter, How, Metric, Set, Unit, count, counter, gauge};
+use super::{Counter, Formula, Metric, Set, Unit, count, counter, gauge};
 use crate::transfers as t;
 use Unit::{Bytes, Count};
 
@@ -101,86 +101,86 @@ pub(super) static WORK_REQUESTS: [Metric; 7] = [
 static COUNTERS: [Counter; 15] = [
     counter(
         "Bytes RDMA Read/sec",
-        How::Rate(&["rdma_read_bytes"]),
+        Formula::Rate(&["rdma_read_bytes"]),
         "B/s",
         "Bytes read from the peer's memory by RDMA Read",
     ),
     counter(
         "Bytes RDMA Written/sec",
-        How::Rate(&["rdma_written_bytes"]),
+        Formula::Rate(&["rdma_written_bytes"]),
         "B/s",
         "Bytes written into the peer's memory by RDMA Write",
     ),
     counter(
         "Bytes Received/sec",
-        How::Rate(&["received_bytes"]),
+        Formula::Rate(&["received_bytes"]),
         "B/s",
         "Bytes of SMB Direct messages received, without RDMA",
     ),
     counter(
         "Bytes Sent/sec",
-        How::Rate(&["sent_bytes"]),
+        Formula::Rate(&["sent_bytes"]),
         "B/s",
         "Bytes of SMB Direct messages sent, without RDMA",
     ),
     counter(
         "Receives/sec",
-        How::Rate(&["receives"]),
+        Formula::Rate(&["receives"]),
         "1/s",
         "SMB Direct messages received, including fragments and credit grants",
     ),
     counter(
         "Sends/sec",
-        How::Rate(&["sends"]),
+        Formula::Rate(&["sends"]),
         "1/s",
         "SMB Direct messages sent, including fragments and credit grants",
     ),
     counter(
         "RDMA Registrations/sec",
-        How::Rate(&["rdma_registrations"]),
+        Formula::Rate(&["rdma_registrations"]),
         "1/s",
         "Buffers exposed to the peer",
     ),
     counter(
         "Remote Invalidations/sec",
-        How::Rate(&["remote_invalidations"]),
+        Formula::Rate(&["remote_invalidations"]),
         "1/s",
         "Buffers whose steering tag the peer invalidated (Send with Invalidate)",
     ),
     counter(
         "Local Invalidations/sec",
-        How::Rate(&["local_invalidations"]),
+        Formula::Rate(&["local_invalidations"]),
         "1/s",
         "Buffers whose steering tag this side invalidated; not a counter of Windows",
     ),
-    counter("Memory Regions", How::Value(&["memory_regions"]), "", "Buffers exposed to the peer now"),
+    counter("Memory Regions", Formula::Value(&["memory_regions"]), "", "Buffers exposed to the peer now"),
     counter(
         "Stalls (Send Credit)/sec",
-        How::Rate(&["stalls_send_credit"]),
+        Formula::Rate(&["stalls_send_credit"]),
         "1/s",
         "Times that sending stopped because the peer had granted no credit",
     ),
     counter(
         "Stalls (Send Queue)/sec",
-        How::Rate(&["stalls_send_queue"]),
+        Formula::Rate(&["stalls_send_queue"]),
         "1/s",
         "Times that sending stopped because the queue pair accepted no more work requests",
     ),
     counter(
         "Stalls (RDMA Registrations)/sec",
-        How::Rate(&["stalls_rdma_registration"]),
+        Formula::Rate(&["stalls_rdma_registration"]),
         "1/s",
         "Times that a request waited because the maximum number of buffers was exposed",
     ),
     counter(
         "Stalls (RDMA Read)/sec",
-        How::Rate(&["stalls_rdma_read"]),
+        Formula::Rate(&["stalls_rdma_read"]),
         "1/s",
         "Times that an RDMA Read waited because the connection allowed no more outstanding ones (ORD)",
     ),
     counter(
         "Stalls (Receive Memory)/sec",
-        How::Rate(&["stalls_receive_memory"]),
+        Formula::Rate(&["stalls_receive_memory"]),
         "1/s",
         "Times that payload memory had no space for a receive buffer, so that the peer got fewer credits; not a counter of Windows",
     ),
@@ -189,43 +189,43 @@ static COUNTERS: [Counter; 15] = [
 pub(super) static WORK_COUNTERS: [Counter; 7] = [
     counter(
         "Work Requests (Send)/sec",
-        How::Rate(&["work_requests_send"]),
+        Formula::Rate(&["work_requests_send"]),
         "1/s",
         "Sends posted to the provider; not a counter of Windows",
     ),
     counter(
         "Work Requests (Send with Invalidate)/sec",
-        How::Rate(&["work_requests_send_invalidate"]),
+        Formula::Rate(&["work_requests_send_invalidate"]),
         "1/s",
         "Sends with Invalidate posted; not a counter of Windows",
     ),
     counter(
         "Work Requests (RDMA Read)/sec",
-        How::Rate(&["work_requests_rdma_read"]),
+        Formula::Rate(&["work_requests_rdma_read"]),
         "1/s",
         "RDMA Reads posted; not a counter of Windows",
     ),
     counter(
         "Work Requests (RDMA Write)/sec",
-        How::Rate(&["work_requests_rdma_write"]),
+        Formula::Rate(&["work_requests_rdma_write"]),
         "1/s",
         "RDMA Writes posted; not a counter of Windows",
     ),
     counter(
         "Work Requests (Receive)/sec",
-        How::Rate(&["work_requests_receive"]),
+        Formula::Rate(&["work_requests_receive"]),
         "1/s",
         "Receives posted; not a counter of Windows",
     ),
     counter(
         "Work Requests (Register)/sec",
-        How::Rate(&["work_requests_register"]),
+        Formula::Rate(&["work_requests_register"]),
         "1/s",
         "Memory registrations posted, each exposing a buffer; not a counter of Windows",
     ),
     counter(
         "Work Requests (Local Invalidate)/sec",
-        How::Rate(&["work_requests_local_invalidate"]),
+        Formula::Rate(&["work_requests_local_invalidate"]),
         "1/s",
         "Local invalidations posted; not a counter of Windows",
     ),

@@ -1,6 +1,6 @@
 //! Storage Health, a set without a Windows counterpart.
 
-use super::{Counter, How, Metric, Set, Unit, count, counter, gauge};
+use super::{Counter, Formula, Metric, Set, Unit, count, counter, gauge};
 use crate::Cell;
 
 /// Faults raised since the process started.
@@ -27,21 +27,21 @@ static METRICS: [Metric; 5] = [
 ];
 
 static COUNTERS: [Counter; 5] = [
-    counter("Faults Raised/sec", How::Rate(&["raised_faults"]), "1/s", "Faults raised"),
-    counter("Faults Cleared/sec", How::Rate(&["cleared_faults"]), "1/s", "Faults cleared"),
+    counter("Faults Raised/sec", Formula::Rate(&["raised_faults"]), "1/s", "Faults raised"),
+    counter("Faults Cleared/sec", Formula::Rate(&["cleared_faults"]), "1/s", "Faults cleared"),
     counter(
         "Current Information",
-        How::Value(&["information_faults"]),
+        Formula::Value(&["information_faults"]),
         "",
         "Present faults of severity 4 (Information)",
     ),
     counter(
         "Current Warnings",
-        How::Value(&["warning_faults"]),
+        Formula::Value(&["warning_faults"]),
         "",
         "Present faults of severity 5 (Warning)",
     ),
-    counter("Current Errors", How::Value(&["error_faults"]), "", "Present faults of severity 6 (Error)"),
+    counter("Current Errors", Formula::Value(&["error_faults"]), "", "Present faults of severity 6 (Error)"),
 ];
 
 /// One instance per pool.

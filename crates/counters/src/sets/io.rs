@@ -1,6 +1,6 @@
 //! I/O of physical disks, virtual disks and pools: the same counters, with Windows's names for disks.
 
-use super::{Counter, How, Metric, Set, Unit, count, counter, gauge, histogram};
+use super::{Counter, Formula, Metric, Set, Unit, count, counter, gauge, histogram};
 use crate::io::IoKind::{Flush, Read, Write};
 use crate::io::{ERRORS, bytes, ended, outstanding, source, time};
 use Unit::{Bytes, Count, Nanoseconds};
@@ -39,90 +39,105 @@ const READ: &str = "read_latency_ns";
 const WRITE: &str = "write_latency_ns";
 
 static COUNTERS: [Counter; 22] = [
-    counter("Disk Transfers/sec", How::Rate(ALL), "1/s", "Reads and writes completed"),
-    counter("Disk Reads/sec", How::Rate(&["reads"]), "1/s", "Reads completed"),
-    counter("Disk Writes/sec", How::Rate(&["writes"]), "1/s", "Writes completed"),
-    counter("Disk Flushes/sec", How::Rate(&["flushes"]), "1/s", "Flushes completed"),
-    counter("Disk Bytes/sec", How::Rate(&["read_bytes", "written_bytes"]), "B/s", "Bytes read and written"),
-    counter("Disk Read Bytes/sec", How::Rate(&["read_bytes"]), "B/s", "Bytes read"),
-    counter("Disk Write Bytes/sec", How::Rate(&["written_bytes"]), "B/s", "Bytes written"),
-    counter("Avg. Disk sec/Transfer", How::Average(TIMES, ALL), "s", "Average duration of a read or write"),
+    counter("Disk Transfers/sec", Formula::Rate(ALL), "1/s", "Reads and writes completed"),
+    counter("Disk Reads/sec", Formula::Rate(&["reads"]), "1/s", "Reads completed"),
+    counter("Disk Writes/sec", Formula::Rate(&["writes"]), "1/s", "Writes completed"),
+    counter("Disk Flushes/sec", Formula::Rate(&["flushes"]), "1/s", "Flushes completed"),
+    counter(
+        "Disk Bytes/sec",
+        Formula::Rate(&["read_bytes", "written_bytes"]),
+        "B/s",
+        "Bytes read and written",
+    ),
+    counter("Disk Read Bytes/sec", Formula::Rate(&["read_bytes"]), "B/s", "Bytes read"),
+    counter("Disk Write Bytes/sec", Formula::Rate(&["written_bytes"]), "B/s", "Bytes written"),
+    counter(
+        "Avg. Disk sec/Transfer",
+        Formula::Average(TIMES, ALL),
+        "s",
+        "Average duration of a read or write",
+    ),
     counter(
         "Avg. Disk sec/Read",
-        How::Average(&["read_time_ns"], &["reads"]),
+        Formula::Average(&["read_time_ns"], &["reads"]),
         "s",
         "Average duration of a read",
     ),
     counter(
         "Avg. Disk sec/Write",
-        How::Average(&["write_time_ns"], &["writes"]),
+        Formula::Average(&["write_time_ns"], &["writes"]),
         "s",
         "Average duration of a write",
     ),
     counter(
         "Avg. Disk sec/Flush",
-        How::Average(&["flush_time_ns"], &["flushes"]),
+        Formula::Average(&["flush_time_ns"], &["flushes"]),
         "s",
         "Average duration of a flush",
     ),
     counter(
         "Median Disk sec/Read",
-        How::Percentile(READ, 50),
+        Formula::Percentile(READ, 50),
         "s",
         "Duration that half of the reads did not exceed",
     ),
     counter(
         "Median Disk sec/Write",
-        How::Percentile(WRITE, 50),
+        Formula::Percentile(WRITE, 50),
         "s",
         "Duration that half of the writes did not exceed",
     ),
     counter(
         "99th Percentile Disk sec/Read",
-        How::Percentile(READ, 99),
+        Formula::Percentile(READ, 99),
         "s",
         "Duration that 99 % of the reads did not exceed",
     ),
     counter(
         "99th Percentile Disk sec/Write",
-        How::Percentile(WRITE, 99),
+        Formula::Percentile(WRITE, 99),
         "s",
         "Duration that 99 % of the writes did not exceed",
     ),
     counter(
         "99th Percentile Disk sec/Flush",
-        How::Percentile("flush_latency_ns", 99),
+        Formula::Percentile("flush_latency_ns", 99),
         "s",
         "Duration that 99 % of the flushes did not exceed",
     ),
-    counter("Avg. Disk Bytes/Read", How::Average(&["read_bytes"], &["reads"]), "B", "Average size of a read"),
+    counter(
+        "Avg. Disk Bytes/Read",
+        Formula::Average(&["read_bytes"], &["reads"]),
+        "B",
+        "Average size of a read",
+    ),
     counter(
         "Avg. Disk Bytes/Write",
-        How::Average(&["written_bytes"], &["writes"]),
+        Formula::Average(&["written_bytes"], &["writes"]),
         "B",
         "Average size of a write",
     ),
     counter(
         "Avg. Disk Queue Length",
-        How::Queue(TIMES),
+        Formula::Queue(TIMES),
         "",
         "Average number of outstanding reads and writes",
     ),
     counter(
         "Current Disk Queue Length",
-        How::Value(&["queue_length"]),
+        Formula::Value(&["queue_length"]),
         "",
         "Reads and writes outstanding now",
     ),
     counter(
         "Disk Errors",
-        How::Value(&["errors"]),
+        Formula::Value(&["errors"]),
         "",
         "Reads, writes and flushes that failed since the counters started",
     ),
     counter(
         "Disk Retries",
-        How::Value(&["retries"]),
+        Formula::Value(&["retries"]),
         "",
         "I/Os of virtual disks that were repeated because a disk failed them or returned damaged data",
     ),
@@ -130,7 +145,7 @@ static COUNTERS: [Counter; 22] = [
 
 static HEDGED_COUNTERS: [Counter; 1] = [counter(
     "Hedged Reads/sec",
-    How::Rate(&["hedged_reads"]),
+    Formula::Rate(&["hedged_reads"]),
     "1/s",
     "Slow reads for which another copy was read too",
 )];
@@ -138,13 +153,13 @@ static HEDGED_COUNTERS: [Counter; 1] = [counter(
 static CACHE_COUNTERS: [Counter; 2] = [
     counter(
         "Table Cache Hits/sec",
-        How::Rate(&["table_cache_hits"]),
+        Formula::Rate(&["table_cache_hits"]),
         "1/s",
         "Checksum tables found in memory",
     ),
     counter(
         "Table Cache Misses/sec",
-        How::Rate(&["table_cache_misses"]),
+        Formula::Rate(&["table_cache_misses"]),
         "1/s",
         "Checksum tables read from disks",
     ),

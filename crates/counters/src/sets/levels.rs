@@ -2,7 +2,7 @@
 //! ([`crate::SetSnapshot::of_levels`]): the process, its payload memory, the capacity of pools, the progress
 //! of jobs. The names are Windows's where they exist.
 
-use super::{Counter, How, Kind, Metric, Set, Unit, counter};
+use super::{Counter, Formula, Kind, Metric, Set, Unit, counter};
 use Unit::{Bytes, Count, Nanoseconds};
 
 /// A metric whose value is supplied with the snapshot.
@@ -22,7 +22,7 @@ const fn shown_in(unit: Unit) -> &'static str {
 macro_rules! levels {
     ($metrics:ident, $counters:ident, $n:literal: $(($key:literal, $unit:ident, $name:literal, $what:literal)),+ $(,)?) => {
         static $metrics: [Metric; $n] = [$(level($key, $unit, $what)),+];
-        static $counters: [Counter; $n] = [$(counter($name, How::Value(&[$key]), shown_in($unit), $what)),+];
+        static $counters: [Counter; $n] = [$(counter($name, Formula::Value(&[$key]), shown_in($unit), $what)),+];
     };
 }
 
@@ -35,7 +35,7 @@ static CPU_METRIC: [Metric; 1] = [Metric {
 }];
 static CPU_COUNTER: [Counter; 1] = [counter(
     "Processors Used",
-    How::Queue(&["cpu_time_ns"]),
+    Formula::Queue(&["cpu_time_ns"]),
     "",
     "Average number of processors in use: processor time divided by elapsed time",
 )];

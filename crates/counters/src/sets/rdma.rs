@@ -1,7 +1,7 @@
 //! RDMA Activity.
 
 use super::direct::{WORK_COUNTERS, WORK_REQUESTS};
-use super::{Counter, How, Metric, Set, Unit, count, counter, gauge};
+use super::{Counter, Formula, Metric, Set, Unit, count, counter, gauge};
 use crate::transfers as t;
 use Unit::{Bytes, Count};
 
@@ -28,50 +28,55 @@ static METRICS: [Metric; 9] = [
 ];
 
 static COUNTERS: [Counter; 9] = [
-    counter("RDMA Active Connections", How::Value(&["active_connections"]), "", "Open connections"),
+    counter("RDMA Active Connections", Formula::Value(&["active_connections"]), "", "Open connections"),
     counter(
         "RDMA Accepted Connections",
-        How::Value(&["accepted_connections"]),
+        Formula::Value(&["accepted_connections"]),
         "",
         "Connections accepted since the process started",
     ),
     counter(
         "RDMA Initiated Connections",
-        How::Value(&["initiated_connections"]),
+        Formula::Value(&["initiated_connections"]),
         "",
         "Connections initiated since the process started",
     ),
     counter(
         "RDMA Failed Connection Attempts",
-        How::Value(&["failed_connection_attempts"]),
+        Formula::Value(&["failed_connection_attempts"]),
         "",
         "Connection attempts that failed, on either side",
     ),
     counter(
         "RDMA Connection Errors",
-        How::Value(&["connection_errors"]),
+        Formula::Value(&["connection_errors"]),
         "",
         "Connections that ended with an error: lost, or closed because one side violated the protocol",
     ),
     counter(
         "RDMA Inbound Bytes/sec",
-        How::Rate(&["inbound_bytes"]),
+        Formula::Rate(&["inbound_bytes"]),
         "B/s",
         "Bytes received from the fabric, including headers (iWARP: bytes of the TCP stream)",
     ),
     counter(
         "RDMA Outbound Bytes/sec",
-        How::Rate(&["outbound_bytes"]),
+        Formula::Rate(&["outbound_bytes"]),
         "B/s",
         "Bytes sent to the fabric, including headers (iWARP: bytes of the TCP stream)",
     ),
     counter(
         "RDMA Inbound Frames/sec",
-        How::Rate(&["inbound_frames"]),
+        Formula::Rate(&["inbound_frames"]),
         "1/s",
         "Frames received (iWARP: FPDUs)",
     ),
-    counter("RDMA Outbound Frames/sec", How::Rate(&["outbound_frames"]), "1/s", "Frames sent (iWARP: FPDUs)"),
+    counter(
+        "RDMA Outbound Frames/sec",
+        Formula::Rate(&["outbound_frames"]),
+        "1/s",
+        "Frames sent (iWARP: FPDUs)",
+    ),
 ];
 
 /// One instance per provider.

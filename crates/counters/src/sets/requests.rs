@@ -1,6 +1,6 @@
 //! Metrics and counters common to shares and sessions, of servers and clients.
 
-use super::{Counter, How, Metric, Unit, count, counter, gauge};
+use super::{Counter, Formula, Metric, Unit, count, counter, gauge};
 use crate::Class::{Metadata, Read, Write};
 use crate::requests::{
     CREDIT_STALLS, FILES_OPEN, FILES_OPENED, RECEIVED, SENT, TREES, begun, direct, direct_payload, ended,
@@ -108,159 +108,164 @@ const DATA_BYTES: &[&str] = &["read_bytes", "write_bytes"];
 
 /// Counters of READs, WRITEs and both, in every set.
 pub(super) static DATA_COUNTERS: [Counter; 25] = [
-    counter("Data Requests/sec", How::Rate(DATA), "1/s", "READ and WRITE requests started"),
-    counter("Read Requests/sec", How::Rate(READS), "1/s", "READ requests started"),
-    counter("Write Requests/sec", How::Rate(WRITES), "1/s", "WRITE requests started"),
+    counter("Data Requests/sec", Formula::Rate(DATA), "1/s", "READ and WRITE requests started"),
+    counter("Read Requests/sec", Formula::Rate(READS), "1/s", "READ requests started"),
+    counter("Write Requests/sec", Formula::Rate(WRITES), "1/s", "WRITE requests started"),
     counter(
         "Metadata Requests/sec",
-        How::Rate(&["metadata_requests"]),
+        Formula::Rate(&["metadata_requests"]),
         "1/s",
         "Requests started, other than READ and WRITE",
     ),
-    counter("Data Bytes/sec", How::Rate(DATA_BYTES), "B/s", "Payload read and written"),
-    counter("Read Bytes/sec", How::Rate(&["read_bytes"]), "B/s", "Payload read"),
-    counter("Write Bytes/sec", How::Rate(&["write_bytes"]), "B/s", "Payload written"),
+    counter("Data Bytes/sec", Formula::Rate(DATA_BYTES), "B/s", "Payload read and written"),
+    counter("Read Bytes/sec", Formula::Rate(&["read_bytes"]), "B/s", "Payload read"),
+    counter("Write Bytes/sec", Formula::Rate(&["write_bytes"]), "B/s", "Payload written"),
     counter(
         "Avg. sec/Data Request",
-        How::Average(DATA_TIME, DATA_DONE),
+        Formula::Average(DATA_TIME, DATA_DONE),
         "s",
         "Average duration of completed READ and WRITE requests",
     ),
     counter(
         "Avg. sec/Read",
-        How::Average(&["read_time_ns"], READS_DONE),
+        Formula::Average(&["read_time_ns"], READS_DONE),
         "s",
         "Average duration of completed READ requests",
     ),
     counter(
         "Avg. sec/Write",
-        How::Average(&["write_time_ns"], WRITES_DONE),
+        Formula::Average(&["write_time_ns"], WRITES_DONE),
         "s",
         "Average duration of completed WRITE requests",
     ),
     counter(
         "Avg. Data Bytes/Request",
-        How::Average(DATA_BYTES, DATA_DONE),
+        Formula::Average(DATA_BYTES, DATA_DONE),
         "B",
         "Average payload of completed READ and WRITE requests",
     ),
     counter(
         "Avg. Bytes/Read",
-        How::Average(&["read_bytes"], READS_DONE),
+        Formula::Average(&["read_bytes"], READS_DONE),
         "B",
         "Average payload of completed READ requests",
     ),
     counter(
         "Avg. Bytes/Write",
-        How::Average(&["write_bytes"], WRITES_DONE),
+        Formula::Average(&["write_bytes"], WRITES_DONE),
         "B",
         "Average payload of completed WRITE requests",
     ),
     counter(
         "Avg. Data Queue Length",
-        How::Queue(&["read_queue_ns", "write_queue_ns"]),
+        Formula::Queue(&["read_queue_ns", "write_queue_ns"]),
         "",
         "Average number of outstanding READ and WRITE requests",
     ),
     counter(
         "Avg. Read Queue Length",
-        How::Queue(&["read_queue_ns"]),
+        Formula::Queue(&["read_queue_ns"]),
         "",
         "Average number of outstanding READ requests",
     ),
     counter(
         "Avg. Write Queue Length",
-        How::Queue(&["write_queue_ns"]),
+        Formula::Queue(&["write_queue_ns"]),
         "",
         "Average number of outstanding WRITE requests",
     ),
     counter(
         "Current Data Queue Length",
-        How::Value(&["read_current", "write_current"]),
+        Formula::Value(&["read_current", "write_current"]),
         "",
         "READ and WRITE requests outstanding now",
     ),
     counter(
         "Read Requests transmitted via SMB Direct/sec",
-        How::Rate(&["read_direct_requests"]),
+        Formula::Rate(&["read_direct_requests"]),
         "1/s",
         "READ requests whose payload was transferred by RDMA, not in a message",
     ),
     counter(
         "Read Bytes transmitted via SMB Direct/sec",
-        How::Rate(&["read_direct_bytes"]),
+        Formula::Rate(&["read_direct_bytes"]),
         "B/s",
         "Payload read by RDMA",
     ),
     counter(
         "Write Requests transmitted via SMB Direct/sec",
-        How::Rate(&["write_direct_requests"]),
+        Formula::Rate(&["write_direct_requests"]),
         "1/s",
         "WRITE requests whose payload was transferred by RDMA, not in a message",
     ),
     counter(
         "Write Bytes transmitted via SMB Direct/sec",
-        How::Rate(&["write_direct_bytes"]),
+        Formula::Rate(&["write_direct_bytes"]),
         "B/s",
         "Payload written by RDMA",
     ),
     counter(
         "Received Bytes/sec",
-        How::Rate(&["received_bytes"]),
+        Formula::Rate(&["received_bytes"]),
         "B/s",
         "Bytes received: SMB messages (before encryption, without the transport's framing) and RDMA payload",
     ),
     counter(
         "Sent Bytes/sec",
-        How::Rate(&["sent_bytes"]),
+        Formula::Rate(&["sent_bytes"]),
         "B/s",
         "Bytes sent: SMB messages (before encryption, without the transport's framing) and RDMA payload",
     ),
     counter(
         "Transferred Bytes/sec",
-        How::Rate(&["received_bytes", "sent_bytes"]),
+        Formula::Rate(&["received_bytes", "sent_bytes"]),
         "B/s",
         "Sum of Received Bytes and Sent Bytes",
     ),
-    counter("Requests/sec", How::Rate(ALL), "1/s", "All requests started"),
+    counter("Requests/sec", Formula::Rate(ALL), "1/s", "All requests started"),
 ];
 
 /// Counters of all requests, for servers only.
 pub(super) static SERVER_COUNTERS: [Counter; 2] = [
     counter(
         "Avg. sec/Request",
-        How::Average(ALL_TIME, ALL_DONE),
+        Formula::Average(ALL_TIME, ALL_DONE),
         "s",
         "Average duration of completed requests; a request that waits, for example for a lock, counts when it completes",
     ),
     counter(
         "Current Pending Requests",
-        How::Value(&["read_current", "write_current", "metadata_current"]),
+        Formula::Value(&["read_current", "write_current", "metadata_current"]),
         "",
         "Requests outstanding now",
     ),
 ];
 
 pub(super) static FILE_COUNTERS: [Counter; 4] = [
-    counter("Files Opened/sec", How::Rate(&["files_opened"]), "1/s", "Files, directories and pipes opened"),
+    counter(
+        "Files Opened/sec",
+        Formula::Rate(&["files_opened"]),
+        "1/s",
+        "Files, directories and pipes opened",
+    ),
     counter(
         "Total File Open Count",
-        How::Value(&["files_opened"]),
+        Formula::Value(&["files_opened"]),
         "",
         "Files, directories and pipes opened since the server started",
     ),
     counter(
         "Current Open File Count",
-        How::Value(&["open_files"]),
+        Formula::Value(&["open_files"]),
         "",
         "Files, directories and pipes open now",
     ),
-    counter("Tree Connect Count", How::Value(&["tree_connects"]), "", "Tree connects now"),
+    counter("Tree Connect Count", Formula::Value(&["tree_connects"]), "", "Tree connects now"),
 ];
 
 pub(super) static CREDIT_COUNTERS: [Counter; 1] = [counter(
     "Credit Stalls/sec",
-    How::Rate(&["credit_stalls"]),
+    Formula::Rate(&["credit_stalls"]),
     "1/s",
     "Times that a request waited because the server had granted too few credits",
 )];

@@ -1,7 +1,7 @@
 //! SMB Server Shares.
 
 use super::requests::{DATA_COUNTERS, FILE_COUNTERS, FILES, METRICS, SERVER_COUNTERS};
-use super::{Counter, How, Metric, Set, Unit, count, counter, gauge};
+use super::{Counter, Formula, Metric, Set, Unit, count, counter, gauge};
 use crate::Cell;
 use crate::requests::{
     DURABLE_OPEN, DURABLE_REOPEN_FAILED, DURABLE_REOPENED, PERSISTENT_OPEN, PERSISTENT_REOPEN_FAILED,
@@ -70,56 +70,56 @@ static HANDLES: [Metric; 9] = [
 static HANDLE_COUNTERS: [Counter; 9] = [
     counter(
         "Current Durable Open File Count",
-        How::Value(&["durable_open_files"]),
+        Formula::Value(&["durable_open_files"]),
         "",
         "Durable opens now, persistent ones included: a client may reconnect to them after a lost connection",
     ),
     counter(
         "Total Durable Handle Reopen Count",
-        How::Value(&["durable_reopens"]),
+        Formula::Value(&["durable_reopens"]),
         "",
         "Reconnects to durable opens since the server started, persistent ones included",
     ),
     counter(
         "Total Failed Durable Handle Reopen Count",
-        How::Value(&["durable_reopens_failed"]),
+        Formula::Value(&["durable_reopens_failed"]),
         "",
         "Reconnects to durable opens that failed since the server started, persistent ones included. An open that \
          does not exist any more counts as the kind that the client names, or else as durable",
     ),
     counter(
         "% Resilient Handles",
-        How::Percent(&["resilient_open_files"], &["open_files"]),
+        Formula::Percent(&["resilient_open_files"], &["open_files"]),
         "%",
         "Resilient opens now, of all opens",
     ),
     counter(
         "Total Resilient Handle Reopen Count",
-        How::Value(&["resilient_reopens"]),
+        Formula::Value(&["resilient_reopens"]),
         "",
         "Reconnects to resilient opens since the server started",
     ),
     counter(
         "Total Failed Resilient Handle Reopen Count",
-        How::Value(&["resilient_reopens_failed"]),
+        Formula::Value(&["resilient_reopens_failed"]),
         "",
         "Reconnects to resilient opens that failed since the server started",
     ),
     counter(
         "% Persistent Handles",
-        How::Percent(&["persistent_open_files"], &["open_files"]),
+        Formula::Percent(&["persistent_open_files"], &["open_files"]),
         "%",
         "Persistent opens now, of all opens",
     ),
     counter(
         "Total Persistent Handle Reopen Count",
-        How::Value(&["persistent_reopens"]),
+        Formula::Value(&["persistent_reopens"]),
         "",
         "Reconnects to persistent opens since the server started, replays of CREATE included",
     ),
     counter(
         "Total Failed Persistent Handle Reopen Count",
-        How::Value(&["persistent_reopens_failed"]),
+        Formula::Value(&["persistent_reopens_failed"]),
         "",
         "Reconnects to persistent opens that failed since the server started",
     ),

@@ -8,10 +8,10 @@ use super::*;
 fn every_counter_is_computed_of_metrics_of_its_set() {
     for set in SETS {
         for c in set.counters() {
-            let known: Vec<_> = c.how.metrics().filter(|m| set.metric(m).is_some()).collect();
-            assert_eq!(known, c.how.metrics().collect::<Vec<_>>(), "{}: {}", set.name, c.name);
+            let known: Vec<_> = c.formula.metrics().filter(|m| set.metric(m).is_some()).collect();
+            assert_eq!(known, c.formula.metrics().collect::<Vec<_>>(), "{}: {}", set.name, c.name);
             assert!(!known.is_empty() && !c.definition.is_empty(), "{}: {}", set.name, c.name);
-            assert_eq!(c.name.ends_with("/sec"), matches!(c.how, How::Rate(_)), "{}", c.name);
+            assert_eq!(c.name.ends_with("/sec"), matches!(c.formula, Formula::Rate(_)), "{}", c.name);
         }
     }
 }
@@ -19,7 +19,7 @@ fn every_counter_is_computed_of_metrics_of_its_set() {
 #[test]
 fn every_metric_serves_a_counter() {
     for set in SETS {
-        let used: HashSet<_> = set.counters().flat_map(|c| c.how.metrics()).collect();
+        let used: HashSet<_> = set.counters().flat_map(|c| c.formula.metrics()).collect();
         for m in set.metrics() {
             // Windows shows metadata requests only together with READs and WRITEs, and not for clients.
             assert!(used.contains(m.name) || m.name.starts_with("metadata_"), "{}: {}", set.name, m.name);

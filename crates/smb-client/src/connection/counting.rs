@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use counters::requests::{Begun, Done};
+use counters::requests::{PendingRequest, RequestResult};
 use counters::{Class, Clock, Instance, Tally};
 use smb_wire::msg::{ReadResponse, WriteResponse};
 use smb_wire::{Command, Decode};
@@ -42,7 +42,7 @@ impl Tallies {
 /// A request in flight that is counted.
 pub(super) struct Counting {
     tally: Arc<Tally>,
-    begun: Begun,
+    begun: PendingRequest,
     command: Command,
     /// Whether its payload is transferred by RDMA.
     direct: bool,
@@ -78,7 +78,7 @@ impl Counting {
             _ => 0,
         };
         let placed = if self.direct && self.command == Command::READ { payload } else { 0 };
-        let done = Done {
+        let done = RequestResult {
             payload: payload.into(),
             direct: self.direct,
             received: arena::sg_len(&response.message) as u64 + u64::from(placed),
@@ -89,6 +89,6 @@ impl Counting {
 
     /// Records that the connection ended before the response.
     pub(super) fn abandon(self) {
-        self.tally.end(self.begun, Done::default());
+        self.tally.end(self.begun, RequestResult::default());
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use arena::{Arena, Class, SgMut};
-use counters::Opened;
+use counters::InstanceGuard;
 use counters::transfers::MEMORY_REGIONS;
 use env::{BoxFuture, Env};
 use rdma::{Exposed, Rights};
@@ -41,7 +41,7 @@ pub(super) struct Driver {
     closing: Option<Instant>,
     /// The request at the front of `inputs` waits for credits.
     credit_stalled: bool,
-    _counted: Option<Opened>,
+    _counted: Option<InstanceGuard>,
 }
 
 enum Memory {
@@ -64,7 +64,7 @@ impl Driver {
         limits: Limits,
         arena: Arena,
         env: Env,
-        counted: Option<Opened>,
+        counted: Option<InstanceGuard>,
     ) -> Driver {
         let mut transport = transport;
         if let Some(direct) = transport.as_direct() {

@@ -19,7 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use arena::{Arena, Sg, SgMut};
-use counters::Opened;
+use counters::InstanceGuard;
 use env::Env;
 use smb_auth::sign::SigningKey;
 use smb_wire::header::OFFSET_FLAGS;
@@ -211,7 +211,7 @@ impl Connection {
         limits: Limits,
         arena: Arena,
         env: Env,
-        counted: Option<Opened>,
+        counted: Option<InstanceGuard>,
     ) -> Connection {
         let queue = Arc::new(Queue::default());
         let driver = driver::Driver::new(Arc::clone(&queue), transport, limits, arena, env.clone(), counted);

@@ -60,7 +60,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
     // complete: it continues after the connection has ended.
     let cancel = r.cancel.clone();
     let env = r.server.env.clone();
-    let task = env.run_begun(async move { run(&r).await.into() });
+    let task = env.run_polled_first(async move { run(&r).await.into() });
     match select(pin!(task), pin!(abandoned(&cancel))).await {
         Either::Left((reply, _)) => reply,
         Either::Right(_) => Reply::error(NtStatus::CANCELLED),

@@ -46,7 +46,7 @@ pub(crate) async fn handle(r: Request) -> Reply {
     // In a task of its own: once the backend has renamed, the paths of the file's opens must be updated, even if the
     // connection ends.
     let env = r.server.env.clone();
-    env.run_begun(async move { run(&r).await.into() }).await
+    env.run_polled_first(async move { run(&r).await.into() }).await
 }
 
 fn changes_names(r: &Request) -> bool {

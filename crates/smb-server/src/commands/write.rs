@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{Piped, Sg, sg_len, sg_slice};
+use arena::{PipedPayload, Sg, sg_len, sg_slice};
 use env::{Ctx, Io};
 use smb_wire::msg::{WriteFlags, WriteRequest, WriteResponse};
 use smb_wire::{AccessMask, Decode, NtStatus};
@@ -17,14 +17,14 @@ use crate::request::{Reply, Request};
 use crate::status;
 
 /// Starts a WRITE. `whole` is the message with its payload, or only its head if the payload is in `piped`.
-pub(crate) fn start(r: Request, whole: &Sg, piped: Option<Piped>) -> Outcome {
+pub(crate) fn start(r: Request, whole: &Sg, piped: Option<PipedPayload>) -> Outcome {
     match begin(&r, whole, piped) {
         Ok(outcome) => outcome,
         Err(status) => status.into(),
     }
 }
 
-fn begin(r: &Request, whole: &Sg, piped: Option<Piped>) -> Result<Outcome, NtStatus> {
+fn begin(r: &Request, whole: &Sg, piped: Option<PipedPayload>) -> Result<Outcome, NtStatus> {
     let q = WriteRequest::decode(&r.message).map_err(|_| NtStatus::INVALID_PARAMETER)?;
     let by_rdma = q.channel != smb_wire::msg::Channel::NONE;
     // MS-SMB2 2.2.21: with a channel, Length and DataOffset are 0 and RemainingBytes is the payload's length.
@@ -83,10 +83,10 @@ const LARGE: u32 = 64 << 10;
 enum Payload {
     Bytes(Sg),
     /// Received whole, into a pipe.
-    Piped(Piped),
+    Piped(PipedPayload),
 }
 
-fn bytes(piped: Piped) -> Result<Sg, NtStatus> {
+fn bytes(piped: PipedPayload) -> Result<Sg, NtStatus> {
     piped.into_bytes().map_err(|e| status::of_vfs(VfsError::Io(e.raw_os_error().unwrap_or_default())))
 }
 

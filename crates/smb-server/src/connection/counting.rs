@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use counters::requests::{Begun, Done};
+use counters::requests::{PendingRequest, RequestResult};
 use counters::{Class, Tally};
 use env::Moment;
 use smb_wire::{Command, HEADER_LEN};
@@ -37,7 +37,7 @@ pub(super) enum Count {
 pub(super) struct Counting {
     tally: Arc<Tally>,
     class: Class,
-    begun: Begun,
+    begun: PendingRequest,
     /// Bytes fetched by RDMA; `None`: the payload is in the message.
     pulled: Option<u32>,
 }
@@ -90,7 +90,7 @@ impl Counting {
 
 /// The bytes that a request moved, from its reply.
 #[inline]
-fn done(class: Class, reply: &Reply, pulled: Option<u32>, received: u64) -> Done {
+fn done(class: Class, reply: &Reply, pulled: Option<u32>, received: u64) -> RequestResult {
     let inline = reply.payload.len() as u64;
     let (pushed, by_rdma) = match &reply.push {
         None => (0, pulled.is_some()),
@@ -102,7 +102,7 @@ fn done(class: Class, reply: &Reply, pulled: Option<u32>, received: u64) -> Done
         Class::Write if !reply.status.is_error() => written(&reply.message),
         _ => 0,
     };
-    Done { payload, direct: by_rdma, received, sent: reply.message.len() as u64 + inline + pushed }
+    RequestResult { payload, direct: by_rdma, received, sent: reply.message.len() as u64 + inline + pushed }
 }
 
 /// Count of a WRITE response (MS-SMB2 2.2.22).

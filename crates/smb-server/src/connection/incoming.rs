@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arena::passes::{self, Pass};
-use arena::{IoBuf, Piped, Sg, sg_len};
+use arena::{IoBuf, PipedPayload, Sg, sg_len};
 use smallvec::SmallVec;
 use smb_auth::sign::SigningKey;
 use smb_wire::{Command, Header, HeaderFlags};
@@ -19,7 +19,7 @@ pub(super) struct InMessage {
     /// A copy of the message in one buffer, if it arrived scattered and is not a single WRITE.
     pub(super) together: Option<IoBuf>,
     /// The payload of a single WRITE, if it is in a pipe; until the WRITE takes it.
-    pub(super) piped: Option<Piped>,
+    pub(super) piped: Option<PipedPayload>,
     /// The session whose cipher the message was encrypted with: its replies are encrypted with the same.
     pub(super) encrypted: Option<Arc<Session>>,
     /// It has more than one request.
@@ -53,7 +53,7 @@ impl InMessage {
         if self.compound {
             return item.range.len();
         }
-        sg_len(&self.whole) + self.piped.as_ref().map_or(0, Piped::len)
+        sg_len(&self.whole) + self.piped.as_ref().map_or(0, PipedPayload::len)
     }
 
     /// Whether a request is signed and not encrypted: then its signature is verified, and its reply is signed.

@@ -47,7 +47,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use arena::{Piped, Sg};
+use arena::{PipedPayload, Sg};
 use env::{BoxFuture, Moment};
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -268,7 +268,7 @@ impl Engine {
         &mut self,
         now: Moment,
         message: Sg,
-        piped: Option<Piped>,
+        piped: Option<PipedPayload>,
     ) -> Result<Option<Moment>, ConnectionError> {
         self.now = now;
         // The peer is alive, and has acknowledged the messages sent before.

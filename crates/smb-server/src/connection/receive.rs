@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arena::{IoBuf, Piped, Sg, sg_len, sg_to_vec};
+use arena::{IoBuf, PipedPayload, Sg, sg_len, sg_to_vec};
 use env::Moment;
 use smallvec::SmallVec;
 use smb_wire::msg::WriteRequest;
@@ -23,9 +23,9 @@ impl Engine {
     pub(super) fn receive(
         &mut self,
         message: Sg,
-        piped: Option<Piped>,
+        piped: Option<PipedPayload>,
     ) -> Result<Option<Moment>, ConnectionError> {
-        let length = sg_len(&message) + piped.as_ref().map_or(0, Piped::len);
+        let length = sg_len(&message) + piped.as_ref().map_or(0, PipedPayload::len);
         if length > self.message_limit() {
             return Err(ConnectionError::TooLong { length, limit: self.message_limit() });
         }
@@ -52,7 +52,7 @@ impl Engine {
     fn start(
         &mut self,
         whole: Sg,
-        piped: Option<Piped>,
+        piped: Option<PipedPayload>,
         encrypted: Option<Arc<Session>>,
     ) -> Result<Option<Moment>, ConnectionError> {
         let together = together(&whole);

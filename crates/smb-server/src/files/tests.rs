@@ -7,7 +7,7 @@ use crate::namespace::{Namespace, Snapshot};
 pub(crate) const FILE: FileKey = FileKey { volume: 1, file: 1 };
 
 pub(crate) fn share() -> Arc<Share> {
-    let counted = counters::Registry::new(env::Env::real()).server_shares.lasting("s", &["s"]);
+    let counted = counters::Registry::new(env::Env::real()).server_shares.permanent("s", &["s"]);
     Arc::new(Share::pipes(counted))
 }
 

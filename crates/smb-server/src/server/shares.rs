@@ -53,7 +53,7 @@ impl Server {
         if shares.contains_key(&fold(&name)) {
             return Err(ShareError::Exists(name));
         }
-        let counted = self.registry.server_shares.lasting(&name, &[&name]);
+        let counted = self.registry.server_shares.permanent(&name, &[&name]);
         let share = Share::disk(share, counted);
         *share.protection.write() = protection;
         shares.insert(fold(&name), Arc::new(share));

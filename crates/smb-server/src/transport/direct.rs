@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arena::{Arena, CHUNK_MIN, Class, IoBuf, IoBufMut, Sg};
-use counters::{Opened, transfers};
+use counters::{InstanceGuard, transfers};
 use env::{BoxFuture, Env, Moment};
 use rdma::Down;
 use smb_direct::{BufferDescriptorV1, Event, SmbDirect, SmbDirectError};
@@ -58,7 +58,7 @@ fn message_limits(direct: &SmbDirect) -> MessageLimits {
 }
 
 /// Registers the connection in the performance counters, by both its addresses, until this is dropped.
-fn counted(server: &Server, direct: &SmbDirect, local: SocketAddr, peer: SocketAddr) -> Opened {
+fn counted(server: &Server, direct: &SmbDirect, local: SocketAddr, peer: SocketAddr) -> InstanceGuard {
     let (local, remote) = (local.to_string(), peer.to_string());
     let opened = server.registry().direct.open(&format!("{local}/{remote}"), &[&local, &remote]);
     opened.instance().join(direct.tally());

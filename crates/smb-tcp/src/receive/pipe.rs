@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-use arena::{Class, IoBuf, IoBufMut, Piped, Sg};
+use arena::{Class, IoBuf, IoBufMut, PipedPayload, Sg};
 use smb_wire::frame::FRAME_LEN;
 use smb_wire::msg::{Channel, WriteRequest};
 use smb_wire::{Command, Decode, Header, HeaderFlags};
@@ -51,7 +51,7 @@ impl Receiver {
         cx: &mut Context<'_>,
         stream: &TcpStream,
         head: IoBuf,
-        mut piped: Piped,
+        mut piped: PipedPayload,
         out: &mut VecDeque<Sg>,
     ) -> Step {
         let Poll::Ready(spliced) = poll_piped(cx, stream, &mut piped) else {
@@ -105,7 +105,11 @@ enum Spliced {
     Full,
 }
 
-fn poll_piped(cx: &mut Context<'_>, stream: &TcpStream, piped: &mut Piped) -> Poll<io::Result<Spliced>> {
+fn poll_piped(
+    cx: &mut Context<'_>,
+    stream: &TcpStream,
+    piped: &mut PipedPayload,
+) -> Poll<io::Result<Spliced>> {
     loop {
         ready!(stream.poll_read_ready(cx))?;
         let tried = stream.try_io(Interest::READABLE, || match piped.fill(stream) {

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arena::{Class, Piped, Sg};
+use arena::{Class, PipedPayload, Sg};
 use env::{Ctx, Io};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -155,7 +155,7 @@ impl Node for HostNode {
         }))
     }
 
-    fn write_piped(&self, c: &Ctx, offset: u64, src: Piped) -> Io<VfsResult<u32>> {
+    fn write_piped(&self, c: &Ctx, offset: u64, src: PipedPayload) -> Io<VfsResult<u32>> {
         let open = &self.open;
         if c.flags.write_through || c.flags.unbuffered || !self.prefers_pipes() {
             return match src.into_bytes() {

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arena::{CHUNK_MAX, Piped, Sg, SgMut};
+use arena::{CHUNK_MAX, PipedPayload, Sg, SgMut};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use smallvec::SmallVec;
 
@@ -101,7 +101,12 @@ pub(super) fn write_all(
 
 /// Writes the content of a pipe. If the file system does not support splicing, which is recorded in `splices`, writes
 /// from memory.
-pub(super) fn store_all(fd: &OwnedFd, offset: u64, mut src: Piped, splices: &AtomicBool) -> VfsResult<()> {
+pub(super) fn store_all(
+    fd: &OwnedFd,
+    offset: u64,
+    mut src: PipedPayload,
+    splices: &AtomicBool,
+) -> VfsResult<()> {
     let (length, mut done) = (src.len(), 0);
     while done < length {
         match src.store(fd, offset + done as u64) {

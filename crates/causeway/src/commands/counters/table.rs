@@ -143,10 +143,10 @@ pub(super) fn definitions(selection: &Selection, out: Output) -> Result<(), Fail
             set: set.name,
             instances: set.instances,
             counter: c.name,
-            kind: c.how.kind(),
+            kind: c.formula.kind(),
             unit: c.unit,
             definition: c.definition,
-            prometheus: c.how.metrics().filter_map(|m| set.metric(m)).map(|m| set.exposed(m)).collect(),
+            prometheus: c.formula.metrics().filter_map(|m| set.metric(m)).map(|m| set.exposed(m)).collect(),
         })
     };
     if out.json {

@@ -1,7 +1,7 @@
 //! The tables' columns: which counter each shows, how it is scaled, and what it means.
 
 use counters::levels::{DISK_CAPACITY, POOL_CAPACITY, SPACE_CAPACITY};
-use counters::{Counter, How, Set, find};
+use counters::{Counter, Formula, Set, find};
 
 /// A column to the right of the name.
 pub(super) struct Column {
@@ -160,11 +160,11 @@ const fn listed(key: &'static str, title: &'static str, what: Listed, definition
 const fn own(
     key: &'static str,
     title: &'static str,
-    how: How,
+    formula: Formula,
     scale: f64,
     definition: &'static str,
 ) -> Column {
-    let counter = Counter { name: "", how, unit: "", definition };
+    let counter = Counter { name: "", formula, unit: "", definition };
     Column { key, title, source: Source::Own(counter), scale }
 }
 
@@ -208,7 +208,7 @@ static SESSIONS: [Column; 13] = [
 const RDMA_SHARE: Column = own(
     "rdma_percent",
     "RDMA%",
-    How::Average(&["read_direct_bytes", "write_direct_bytes"], &["read_bytes", "write_bytes"]),
+    Formula::Average(&["read_direct_bytes", "write_direct_bytes"], &["read_bytes", "write_bytes"]),
     1e2,
     "Payload sent by RDMA, of all payload read and written, in percent",
 );
@@ -220,7 +220,7 @@ static DIRECT: [Column; 17] = [
     megabytes("rdma_written_mb_per_s", "RWrMB", "Bytes RDMA Written/sec"),
     count("registrations_per_s", "Regs", "RDMA Registrations/sec"),
     count("remote_invalidations_per_s", "RemInv", "Remote Invalidations/sec"),
-    own("stalls_per_s", "Stalls", How::Rate(STALLS), 1.0, "Stalls of all kinds"),
+    own("stalls_per_s", "Stalls", Formula::Rate(STALLS), 1.0, "Stalls of all kinds"),
     count("stalls_send_credit_per_s", "StCred", "Stalls (Send Credit)/sec"),
     count("stalls_send_queue_per_s", "StSend", "Stalls (Send Queue)/sec"),
     count("stalls_registration_per_s", "StReg", "Stalls (RDMA Registrations)/sec"),
@@ -336,7 +336,7 @@ mod tests {
                 match column.counter(set) {
                     Some(c) => {
                         let set = if let Source::Beside(other, _) = column.source { other } else { set };
-                        assert!(c.how.metrics().all(|m| set.metric(m).is_some()), "{}", column.key);
+                        assert!(c.formula.metrics().all(|m| set.metric(m).is_some()), "{}", column.key);
                     }
                     None => assert!(matches!(column.source, Source::Listed(..)), "{}", column.key),
                 }

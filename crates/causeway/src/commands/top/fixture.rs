@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use counters::requests::{Done, FILES_OPEN};
+use counters::requests::{FILES_OPEN, RequestResult};
 use counters::transfers::{RDMA_READ_BYTES, RECEIVES, SENDS, STALLS_SEND_CREDIT};
 use counters::{Class, Registry, Tally};
 use env::Env;
@@ -16,8 +16,8 @@ use crate::control::types::{
 /// The registry of a server; the test sets the time of its samples.
 pub(super) struct Counting {
     pub(super) registry: Registry,
-    direct: Vec<counters::Opened>,
-    session: counters::Opened,
+    direct: Vec<counters::InstanceGuard>,
+    session: counters::InstanceGuard,
     cpu_ns: u64,
 }
 
@@ -33,12 +33,12 @@ impl Counting {
     /// Counts `reads` READs of 1,000,000 bytes on a share and the session, 2 ms each, by RDMA; also their work
     /// requests, stalls and processor time.
     pub(super) fn reads(&mut self, share: &str, reads: u64) {
-        let share = self.registry.server_shares.lasting(share, &[share]);
+        let share = self.registry.server_shares.permanent(share, &[share]);
         let tally = Tally::new(self.registry.clock(), vec![share.clone(), self.session.instance().clone()]);
         let start = self.registry.clock().now();
         for _ in 0..reads {
             let begun = tally.begin(Class::Read, start, 100, 0);
-            let done = Done { payload: 1_000_000, direct: true, received: 0, sent: 1_000_080 };
+            let done = RequestResult { payload: 1_000_000, direct: true, received: 0, sent: 1_000_080 };
             tally.end_at(begun, done, start + Duration::from_millis(2));
         }
         share.add(FILES_OPEN, 1);

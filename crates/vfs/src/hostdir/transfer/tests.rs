@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arena::{Arena, Class, Piped, Pipes};
+use arena::{Arena, Class, PipedPayload, Pipes};
 use rustix::io::Errno;
 
 use super::store_all;
 use crate::VfsError;
 
 /// A pipe with `bytes` in it.
-fn piped(bytes: &[u8]) -> Piped {
+fn piped(bytes: &[u8]) -> PipedPayload {
     let arena = Arena::new(2 << 20).expect("a small mapping");
     let memory = arena.try_alloc_sg(bytes.len(), Class::Payload).expect("there is memory");
     let mut piped = Pipes::new(1).take(memory, bytes.len()).expect("a pipe");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use counters::requests::Done;
+use counters::requests::RequestResult;
 use counters::{Class, Registry, Tally};
 use env::Env;
 
@@ -16,14 +16,17 @@ fn snapshots() -> Vec<Snapshot> {
     runtime.expect("a runtime").block_on(async {
         let env = Env::simulated(5);
         let registry = Registry::new(env.clone());
-        let share = registry.server_shares.lasting("a \"b\" (c)", &["a \"b\" (c)"]);
+        let share = registry.server_shares.permanent("a \"b\" (c)", &["a \"b\" (c)"]);
         let tally = Tally::new(registry.clock(), vec![Arc::clone(&share)]);
         let (mut out, mut session) = (vec![registry.snapshot()], None);
         for i in 0..6u64 {
             for _ in 0..i * 7 {
                 let begun = tally.begin(Class::Read, env.now(), 113, 0);
                 env.sleep(Duration::from_millis(3)).await;
-                tally.end(begun, Done { payload: 4096, direct: i % 2 == 0, ..Done::default() });
+                tally.end(
+                    begun,
+                    RequestResult { payload: 4096, direct: i % 2 == 0, ..RequestResult::default() },
+                );
             }
             env.sleep(Duration::from_millis(1234)).await;
             if i == 3 {

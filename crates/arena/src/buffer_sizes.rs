@@ -6,12 +6,12 @@ use crate::{Arena, Class, SgMut};
 
 /// Sizes of buffers: capacity and filled bytes of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shape(SmallVec<[(u32, u32); 2]>);
+pub struct BufferSizes(SmallVec<[(u32, u32); 2]>);
 
-impl Shape {
-    /// The shape of these buffers.
-    pub fn of(sg: &SgMut) -> Shape {
-        Shape(sg.iter().map(|b| (b.capacity() as u32, b.len() as u32)).collect())
+impl BufferSizes {
+    /// The sizes of these buffers.
+    pub fn of(sg: &SgMut) -> BufferSizes {
+        BufferSizes(sg.iter().map(|b| (b.capacity() as u32, b.len() as u32)).collect())
     }
 
     /// Filled bytes of all buffers.
@@ -47,9 +47,9 @@ mod tests {
             b.set_len(len);
             b
         });
-        let shape = Shape::of(&buffers.collect());
-        assert_eq!((shape.length(), shape.is_empty()), (8704, false));
-        let others = shape.try_alloc(&arena).expect("memory");
-        assert_eq!(Shape::of(&others), shape);
+        let sizes = BufferSizes::of(&buffers.collect());
+        assert_eq!((sizes.length(), sizes.is_empty()), (8704, false));
+        let others = sizes.try_alloc(&arena).expect("memory");
+        assert_eq!(BufferSizes::of(&others), sizes);
     }
 }
