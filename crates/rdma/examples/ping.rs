@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let seconds: f64 = args.next().map_or(Ok(1.0), |a| a.parse())?;
     let max_fpdu: Option<usize> = args.next().map(|a| a.parse()).transpose()?;
-    for crc in [Crc::IfAsked, Crc::Require] {
+    for crc in [Crc::IfRequested, Crc::Require] {
         println!("CRC {}", if crc == Crc::Require { "on" } else { "off" });
         let options = Options { crc, max_fpdu, ..Options::default() };
         let (tell, told) = mpsc::channel();

@@ -15,17 +15,17 @@ pub(crate) struct Activity {
 
 /// Which side initiated a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum Role {
     Accepted,
     Initiated,
 }
 
 impl Activity {
     /// Counts a connection of `provider` that was established.
-    pub(crate) fn new(provider: &str, made: Made) -> Activity {
+    pub(crate) fn new(provider: &str, role: Role) -> Activity {
         let (provider, block) = (counters::provider(provider), Arc::default());
         provider.join(&block);
-        provider.add(if made == Made::Accepted { t::ACCEPTED } else { t::INITIATED }, 1);
+        provider.add(if role == Role::Accepted { t::ACCEPTED } else { t::INITIATED }, 1);
         provider.add(t::ACTIVE, 1);
         Activity { block, provider, over: false }
     }

@@ -17,9 +17,9 @@ use smb_wire::msg::{Capabilities, FsctlCode, LogoffRequest};
 use smb_wire::{Command, FileId, Guid};
 
 use crate::connection::{CREDIT, Channel, Request};
-use crate::link::{Link, Via};
-use crate::repair::Second;
-use crate::setup::rdma::{PATIENCE, candidates};
+use crate::link::{ConnectedTransport, Link};
+use crate::repair::RdmaChannel;
+use crate::setup::rdma::{CONNECT_TIME_LIMIT, candidates};
 use crate::setup::{self, LoggedOn, Negotiated, dial, dial_direct, no_rdma, within};
 use crate::{ConnectError, ConnectOptions, RequestError, Share, TransportChoice, Tree, WhyNotRdma, pipe};
 
@@ -38,15 +38,15 @@ pub(crate) struct Inner {
     pub(crate) negotiated: Negotiated,
     pub(crate) session: Arc<Channel>,
     /// The connection on which the session was created.
-    pub(crate) first: Arc<Link>,
+    pub(crate) primary: Arc<Link>,
     /// The SMB Direct connection that was added as a second channel.
-    pub(crate) second: Mutex<Second>,
+    pub(crate) rdma_channel: Mutex<RdmaChannel>,
     /// A connection has tried to become a channel of the session: see [`WhyNotRdma::BoundOnce`].
     binding_tried: AtomicBool,
-    /// Whether the loss of `first` has been counted.
-    pub(crate) first_lost: AtomicBool,
-    pub(crate) renewals: AtomicU64,
-    pub(crate) renewing: tokio::sync::Mutex<()>,
+    /// Whether the loss of `primary` has been counted.
+    pub(crate) primary_loss_counted: AtomicBool,
+    pub(crate) reauthentications: AtomicU64,
+    pub(crate) reauthenticating: tokio::sync::Mutex<()>,
     pub(crate) me: Weak<Inner>,
     registry: Registry,
 }
@@ -91,12 +91,25 @@ impl Client {
             match options.transport {
                 TransportChoice::Rdma => {
                     let direct = dial_direct(host, &options, &arena, &env).await?;
-                    Client::log_on(host, options.clone(), arena.clone(), env.clone(), Via::Direct(direct))
-                        .await
+                    Client::log_on(
+                        host,
+                        options.clone(),
+                        arena.clone(),
+                        env.clone(),
+                        ConnectedTransport::Direct(direct),
+                    )
+                    .await
                 }
                 TransportChoice::Tcp | TransportChoice::Auto => {
                     let stream = dial(host, options.port).await?;
-                    Client::log_on(host, options.clone(), arena.clone(), env.clone(), Via::Tcp(stream)).await
+                    Client::log_on(
+                        host,
+                        options.clone(),
+                        arena.clone(),
+                        env.clone(),
+                        ConnectedTransport::Tcp(stream),
+                    )
+                    .await
                 }
             }
         })
@@ -105,7 +118,7 @@ impl Client {
             && let Err(why) = client.join_rdma().await
         {
             tracing::info!(host, "SMB Direct is not used: {why}");
-            client.inner.second.lock().set_why_not(why);
+            client.inner.rdma_channel.lock().set_why_not(why);
         }
         Ok(client)
     }
@@ -125,7 +138,14 @@ impl Client {
             let direct =
                 setup::rdma::over(queue_pair, arena.clone(), env.clone(), options.connect_timeout).await;
             let direct = direct.map_err(|e| no_rdma(UNKNOWN_ADDRESS, false, &e))?;
-            Client::log_on(host, options.clone(), arena.clone(), env.clone(), Via::Direct(direct)).await
+            Client::log_on(
+                host,
+                options.clone(),
+                arena.clone(),
+                env.clone(),
+                ConnectedTransport::Direct(direct),
+            )
+            .await
         })
         .await
     }
@@ -140,8 +160,8 @@ impl Client {
         let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
         let failed =
             |reason: String| WhyNotRdma::ConnectFailed { address: UNKNOWN_ADDRESS, announced: false, reason };
-        let joined = within(&self.inner.env, PATIENCE, async {
-            let direct = setup::rdma::over(queue_pair, arena, env, PATIENCE)
+        let joined = within(&self.inner.env, CONNECT_TIME_LIMIT, async {
+            let direct = setup::rdma::over(queue_pair, arena, env, CONNECT_TIME_LIMIT)
                 .await
                 .map_err(|e| no_rdma(UNKNOWN_ADDRESS, false, &e))?;
             self.bind(direct, false).await
@@ -161,7 +181,7 @@ impl Client {
             cipher: inner.negotiated.cipher.filter(|_| inner.session.encrypt),
             why_not_rdma: match kind {
                 TransportKind::Rdma => None,
-                TransportKind::Tcp => inner.second.lock().why_not().cloned(),
+                TransportKind::Tcp => inner.rdma_channel.lock().why_not().cloned(),
             },
         }
     }
@@ -224,11 +244,11 @@ impl Client {
         mut options: ConnectOptions,
         arena: Arena,
         env: Env,
-        via: Via,
+        transport: ConnectedTransport,
     ) -> Result<Client, ConnectError> {
         let registry = options.counters.get_or_insert_with(|| Registry::new(env.clone())).clone();
         let guid = Guid(env.random());
-        let (connection, fits) = via.start(&options, &arena, &env);
+        let (connection, fits) = transport.start(&options, &arena, &env);
         let negotiated = setup::negotiate(&connection, host, guid, &options, &env).await?;
         if fits.is_some() && negotiated.dialect < 0x0300 {
             return Err(ConnectError::NoRdma(Box::new(WhyNotRdma::Dialect(negotiated.dialect))));
@@ -246,11 +266,11 @@ impl Client {
                 negotiated,
                 session: channel,
                 first,
-                second: Mutex::new(Second::none(why)),
+                rdma_channel: Mutex::new(RdmaChannel::none(why)),
                 binding_tried: AtomicBool::new(false),
-                first_lost: AtomicBool::new(false),
-                renewals: AtomicU64::new(0),
-                renewing: tokio::sync::Mutex::new(()),
+                primary_loss_counted: AtomicBool::new(false),
+                reauthentications: AtomicU64::new(0),
+                reauthenticating: tokio::sync::Mutex::new(()),
                 me: me.clone(),
                 registry,
             }),
@@ -266,7 +286,7 @@ impl Client {
             return Ok(());
         }
         let tree = self.tree("IPC$").await?;
-        let connection = &inner.first.connection;
+        let connection = &inner.primary.connection;
         setup::validate(connection, tree.id(), inner.guid, &inner.options, &inner.negotiated).await
     }
 
@@ -291,7 +311,7 @@ impl Client {
             return Err(WhyNotRdma::NotAnnounced);
         }
         let interfaces = self.interfaces().await.map_err(|e| match e {
-            RequestError::Status(status) => WhyNotRdma::NotTold(status),
+            RequestError::Status(status) => WhyNotRdma::InterfacesNotReported(status),
             _ => WhyNotRdma::NotAnnounced,
         })?;
         let mut why = WhyNotRdma::NotAnnounced;
@@ -301,12 +321,12 @@ impl Client {
             }
             let (arena, env) = (self.inner.arena.clone(), self.inner.env.clone());
             let attempt = async {
-                let direct = setup::rdma::connect(address, arena, env, PATIENCE)
+                let direct = setup::rdma::connect(address, arena, env, CONNECT_TIME_LIMIT)
                     .await
                     .map_err(|e| no_rdma(address, true, &e))?;
                 self.bind(direct, true).await
             };
-            match within(&self.inner.env, PATIENCE, attempt).await {
+            match within(&self.inner.env, CONNECT_TIME_LIMIT, attempt).await {
                 Ok(()) => return Ok(()),
                 Err(ConnectError::NoRdma(reason)) => why = *reason,
                 Err(e) => {
@@ -326,9 +346,10 @@ impl Client {
     }
 
     /// Makes an SMB Direct connection a channel of the session (MS-SMB2 3.2.4.2.3.1).
-    async fn bind(&self, direct: SmbDirect, ours: bool) -> Result<(), ConnectError> {
+    async fn bind(&self, direct: SmbDirect, can_reconnect: bool) -> Result<(), ConnectError> {
         let inner = &self.inner;
-        let (connection, fits) = Via::Direct(direct).start(&inner.options, &inner.arena, &inner.env);
+        let (connection, fits) =
+            ConnectedTransport::Direct(direct).start(&inner.options, &inner.arena, &inner.env);
         let negotiated =
             setup::negotiate(&connection, &inner.host, inner.guid, &inner.options, &inner.env).await?;
         if negotiated.dialect != inner.negotiated.dialect
@@ -343,7 +364,7 @@ impl Client {
         setup::bind(&connection, &inner.host, &inner.options, &negotiated, &inner.session, &inner.env)
             .await?;
         let link = Link::new(connection, fits, &negotiated, &inner.options);
-        if inner.second.lock().set(link, ours) {
+        if inner.rdma_channel.lock().set(link, can_reconnect) {
             Ok(())
         } else {
             Err(ConnectError::Refused("the session already has an SMB Direct channel"))

@@ -46,7 +46,7 @@ impl Dir {
         while !self.done {
             let tree = self.file.tree();
             let link = tree.link();
-            let most = io::affordable(&link, link.max_transact.min(BATCH));
+            let most = io::credit_limit(&link, link.max_transact.min(BATCH));
             let body = QueryDirectoryRequest {
                 info_class: class.0,
                 flags: QueryDirectoryFlags::empty(),

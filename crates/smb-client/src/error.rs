@@ -128,7 +128,7 @@ pub enum WhyNotRdma {
     NotAnnounced,
     /// The server did not report its interfaces.
     #[error("the server does not report its network interfaces: {0}")]
-    NotTold(NtStatus),
+    InterfacesNotReported(NtStatus),
     /// The connection failed.
     #[error("{address}{} cannot be reached over RDMA: {reason}", if *announced { ", which the server announces," } else { "" })]
     ConnectFailed {

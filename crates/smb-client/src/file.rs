@@ -86,7 +86,7 @@ impl File {
     /// # Errors
     /// [`RequestError`]; [`RequestError::NoMemory`] if the result needs more than half of the arena.
     pub async fn read_at(&self, offset: u64, length: u32) -> Result<Sg, RequestError> {
-        if length > io::holdable(&self.inner.tree) {
+        if length > io::memory_share(&self.inner.tree) {
             return Err(RequestError::NoMemory { needed: length });
         }
         let most = self.max_read();
@@ -327,7 +327,7 @@ impl Drop for Inner {
         if !self.closed.load(Ordering::Relaxed)
             && let Ok(request) = close(self.id)
         {
-            self.tree.tell(request);
+            self.tree.send_detached(request);
         }
     }
 }

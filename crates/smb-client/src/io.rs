@@ -28,35 +28,35 @@ fn direct(tree: &Tree, link: &Link) -> Option<Direct> {
 }
 
 /// The size that the highest number of credits so far permits, in bytes; at least one credit.
-pub(crate) fn affordable(link: &Link, most: u32) -> u32 {
-    let credits = link.connection.credits_seen().clamp(1, u32::from(u16::MAX)) as usize;
+pub(crate) fn credit_limit(link: &Link, most: u32) -> u32 {
+    let credits = link.connection.credits_peak().clamp(1, u32::from(u16::MAX)) as usize;
     most.min(u32::try_from(credits * CREDIT).unwrap_or(u32::MAX))
 }
 
 pub(crate) fn max_read(tree: &Tree, link: &Link) -> u32 {
     let most = direct(tree, link).map_or(link.max_read, |d| d.max_read.max(link.max_read));
-    affordable(link, most).min(holdable(tree))
+    credit_limit(link, most).min(memory_share(tree))
 }
 
 /// Maximum payload that one caller may hold in the arena at a time, in bytes (see [`arena::Arena::alloc_sg`]).
-pub(crate) fn holdable(tree: &Tree) -> u32 {
+pub(crate) fn memory_share(tree: &Tree) -> u32 {
     u32::try_from(tree.client().arena().budget() / 2).unwrap_or(u32::MAX)
 }
 
 pub(crate) fn max_write(tree: &Tree, link: &Link) -> u32 {
     let most = direct(tree, link).map_or(link.max_write, |d| d.max_write.max(link.max_write));
-    affordable(link, most)
+    credit_limit(link, most)
 }
 
 /// One request, and the state needed to send it again.
-struct Sent {
+struct RepeatableRequest {
     file: File,
     offset: u64,
     link: Arc<Link>,
-    renewals: u64,
+    reauthentications: u64,
     state: State,
     /// How often it was sent again.
-    again: u32,
+    repeats: u32,
     /// Whether a lost channel may already have executed it.
     replay: bool,
 }
@@ -74,11 +74,19 @@ enum State {
 const REPLAYS: u32 = 10;
 const REPLAY_PAUSE: Duration = Duration::from_millis(10);
 
-impl Sent {
-    fn new(file: &File, offset: u64) -> Sent {
+impl RepeatableRequest {
+    fn new(file: &File, offset: u64) -> RepeatableRequest {
         let inner = &file.inner.tree.client().inner;
-        let (link, renewals) = (inner.link(), inner.renewals());
-        Sent { file: file.clone(), offset, link, renewals, state: State::Ready, again: 0, replay: false }
+        let (link, reauthentications) = (inner.link(), inner.reauthentications());
+        RepeatableRequest {
+            file: file.clone(),
+            offset,
+            link,
+            reauthentications,
+            state: State::Ready,
+            repeats: 0,
+            replay: false,
+        }
     }
 
     fn send(&mut self, request: Result<Request, RequestError>) {
@@ -95,8 +103,8 @@ impl Sent {
                 State::Repair(work) => {
                     ready!(work.as_mut().poll(cx))?;
                     let inner = &self.file.inner.tree.client().inner;
-                    (self.link, self.renewals) = (inner.link(), inner.renewals());
-                    self.again += 1;
+                    (self.link, self.reauthentications) = (inner.link(), inner.reauthentications());
+                    self.repeats += 1;
                     self.state = State::Ready;
                 }
                 State::Call(Err(e)) => return e.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e))),
@@ -118,15 +126,18 @@ impl Sent {
     ) -> Option<BoxFuture<Result<(), RequestError>>> {
         let inner = &self.file.inner.tree.client().inner;
         match done {
-            Ok(r) if r.header.status == NtStatus::NETWORK_SESSION_EXPIRED && self.again == 0 => {
-                let (client, renewals) = (self.file.inner.tree.client().clone(), self.renewals);
-                Some(Box::pin(async move { client.inner.renew(renewals).await }))
+            Ok(r) if r.header.status == NtStatus::NETWORK_SESSION_EXPIRED && self.repeats == 0 => {
+                let (client, reauthentications) =
+                    (self.file.inner.tree.client().clone(), self.reauthentications);
+                Some(Box::pin(async move { client.inner.reauthenticate(reauthentications).await }))
             }
             // MS-SMB2 3.3.5.2.10: the server has not finished the requests of the lost channel.
             Ok(r)
-                if self.replay && r.header.status == NtStatus::FILE_NOT_AVAILABLE && self.again < REPLAYS =>
+                if self.replay
+                    && r.header.status == NtStatus::FILE_NOT_AVAILABLE
+                    && self.repeats < REPLAYS =>
             {
-                let pause = REPLAY_PAUSE * (1 << self.again);
+                let pause = REPLAY_PAUSE * (1 << self.repeats);
                 let env = inner.env.clone();
                 Some(Box::pin(async move {
                     env.sleep(pause).await;
@@ -143,27 +154,27 @@ impl Sent {
 }
 
 pub(crate) fn read(file: &File, offset: u64, length: u32, into: Option<SgMut>) -> ReadCall {
-    let room = into.as_ref().map(|bufs| bufs.iter().map(|b| b.capacity()).collect());
-    let mut call = ReadCall { sent: Sent::new(file, offset), length, room, into };
+    let capacities = into.as_ref().map(|bufs| bufs.iter().map(|b| b.capacity()).collect());
+    let mut call = ReadCall { request: RepeatableRequest::new(file, offset), length, capacities, into };
     call.send();
     call
 }
 
 /// A READ in flight: a future that returns its payload. Dropping it cancels the READ.
 pub struct ReadCall {
-    sent: Sent,
+    request: RepeatableRequest,
     length: u32,
     /// Capacities of the caller's buffers; `into` receives data that arrives in a message.
-    room: Option<SmallVec<[usize; 2]>>,
+    capacities: Option<SmallVec<[usize; 2]>>,
     into: Option<SgMut>,
 }
 
 impl ReadCall {
     fn send(&mut self) {
-        let (file, link) = (&self.sent.file, &self.sent.link);
+        let (file, link) = (&self.request.file, &self.request.link);
         let tree = &file.inner.tree;
         self.length = self.length.min(max_read(tree, link));
-        if let Some(room) = &self.room {
+        if let Some(room) = &self.capacities {
             self.length = self.length.min(room.iter().sum::<usize>() as u32);
         }
         let by_rdma = direct(tree, link).filter(|d| self.length >= d.threshold);
@@ -173,7 +184,7 @@ impl ReadCall {
             padding: ReadResponse::HEAD_LEN as u8,
             flags: ReadFlags::empty(),
             length,
-            offset: self.sent.offset,
+            offset: self.request.offset,
             file_id: file.inner.id,
             minimum_count: 0,
             channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
@@ -190,12 +201,12 @@ impl ReadCall {
             }
             r
         });
-        self.sent.send(request);
+        self.request.send(request);
     }
 
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<Response, RequestError>> {
         loop {
-            match ready!(self.sent.poll(cx))? {
+            match ready!(self.request.poll(cx))? {
                 Some(response) => return Poll::Ready(Ok(response)),
                 None => self.send(),
             }
@@ -213,8 +224,8 @@ impl ReadCall {
         let mut bufs = match self.into.take() {
             Some(bufs) => bufs,
             None => {
-                let bytes = self.room.iter().flatten().sum();
-                self.sent.file.tree().client().arena().alloc_sg(bytes, Class::Payload).await
+                let bytes = self.capacities.iter().flatten().sum();
+                self.request.file.tree().client().arena().alloc_sg(bytes, Class::Payload).await
             }
         };
         let mut from = payload.iter().map(|b| &**b);
@@ -248,7 +259,7 @@ impl Future for ReadCall {
 }
 
 /// Decodes the fixed part of a READ response; returns it and the number of bytes read.
-fn head(response: &Response, asked: u32) -> Result<(ReadResponse, u32), RequestError> {
+fn head(response: &Response, requested: u32) -> Result<(ReadResponse, u32), RequestError> {
     match response.header.status {
         // MS-SMB2 3.3.5.12: there is no data from this offset on.
         NtStatus::END_OF_FILE => return Ok((ReadResponse::default(), 0)),
@@ -258,7 +269,7 @@ fn head(response: &Response, asked: u32) -> Result<(ReadResponse, u32), RequestE
     }
     let head = ReadResponse::decode(response.bytes())?;
     let length = if response.sink.is_some() { head.data_remaining } else { head.data_length };
-    if length > asked {
+    if length > requested {
         return Err(WireError::Malformed { what: "READ response length" }.into());
     }
     Ok((head, length))
@@ -293,7 +304,7 @@ fn filled(mut bufs: SgMut, length: u32) -> Result<SgMut, RequestError> {
 }
 
 pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {
-    let mut call = WriteCall { sent: Sent::new(file, offset), data, length: 0 };
+    let mut call = WriteCall { request: RepeatableRequest::new(file, offset), data, length: 0 };
     call.send();
     call
 }
@@ -301,7 +312,7 @@ pub(crate) fn write(file: &File, offset: u64, data: Sg) -> WriteCall {
 /// A WRITE in flight: a future that returns the number of bytes written. Dropping it cancels the WRITE, which may
 /// still be executed.
 pub struct WriteCall {
-    sent: Sent,
+    request: RepeatableRequest,
     /// The data, kept until completion, because it may have to be sent again.
     data: Sg,
     length: u32,
@@ -309,7 +320,7 @@ pub struct WriteCall {
 
 impl WriteCall {
     fn send(&mut self) {
-        let (file, link) = (&self.sent.file, &self.sent.link);
+        let (file, link) = (&self.request.file, &self.request.link);
         let tree = &file.inner.tree;
         let whole = sg_len(&self.data);
         let mut length = whole.min(max_write(tree, link) as usize);
@@ -319,7 +330,7 @@ impl WriteCall {
         let body = WriteRequest {
             data_offset: if by_rdma.is_some() { 0 } else { WriteRequest::HEAD_LEN as u16 },
             length: if by_rdma.is_some() { 0 } else { length as u32 },
-            offset: self.sent.offset,
+            offset: self.request.offset,
             file_id: file.inner.id,
             channel: by_rdma.map_or(Channel::NONE, |d| d.channel),
             remaining_bytes: if by_rdma.is_some() { length as u32 } else { 0 },
@@ -335,7 +346,7 @@ impl WriteCall {
             r
         });
         self.length = length as u32;
-        self.sent.send(request);
+        self.request.send(request);
     }
 }
 
@@ -344,7 +355,7 @@ impl Future for WriteCall {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = loop {
-            match ready!(self.sent.poll(cx))? {
+            match ready!(self.request.poll(cx))? {
                 Some(response) => break response,
                 None => self.send(),
             }

@@ -34,12 +34,12 @@ pub(crate) struct Direct {
 }
 
 /// The transport of a new connection.
-pub(crate) enum Via {
+pub(crate) enum ConnectedTransport {
     Tcp(TcpStream),
     Direct(SmbDirect),
 }
 
-impl Via {
+impl ConnectedTransport {
     /// Starts the connection's task. For SMB Direct, also returns the limits of its messages.
     pub(crate) fn start(
         self,
@@ -49,8 +49,8 @@ impl Via {
     ) -> (Connection, Option<smb_direct::Limits>) {
         let limits = Limits { credits: options.credits.max(1), request_timeout: options.request_timeout };
         let (transport, fits, counted) = match self {
-            Via::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None, None),
-            Via::Direct(direct) => {
+            ConnectedTransport::Tcp(stream) => (Transport::tcp(stream, arena.clone()), None, None),
+            ConnectedTransport::Direct(direct) => {
                 let fits = direct.limits();
                 let counted = options.counters.as_ref().map(|r| count(r, &direct));
                 (Transport::direct(direct), Some(fits), counted)

@@ -21,10 +21,10 @@ use crate::{ConnectError, Lost, RequestError, WhyNotRdma, setup};
 
 /// The SMB Direct channel, in addition to the first connection.
 #[derive(Default)]
-pub(crate) struct Second {
+pub(crate) struct RdmaChannel {
     link: Option<Arc<Link>>,
     /// Whether the client connected it itself, and so can reconnect.
-    ours: bool,
+    can_reconnect: bool,
     why_not: Option<WhyNotRdma>,
 }
 
@@ -32,17 +32,17 @@ pub(crate) struct Second {
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-impl Second {
-    pub(crate) fn none(why_not: Option<WhyNotRdma>) -> Second {
-        Second { why_not, ..Second::default() }
+impl RdmaChannel {
+    pub(crate) fn none(why_not: Option<WhyNotRdma>) -> RdmaChannel {
+        RdmaChannel { why_not, ..RdmaChannel::default() }
     }
 
     /// Sets the channel. Returns false if there is one already.
-    pub(crate) fn set(&mut self, link: Link, ours: bool) -> bool {
+    pub(crate) fn set(&mut self, link: Link, can_reconnect: bool) -> bool {
         if self.link.as_ref().is_some_and(|l| l.connection.ended().is_none()) {
             return false;
         }
-        *self = Second { link: Some(Arc::new(link)), ours, why_not: None };
+        *self = RdmaChannel { link: Some(Arc::new(link)), can_reconnect, why_not: None };
         true
     }
 
@@ -58,11 +58,12 @@ impl Second {
 impl Inner {
     /// The connection to use now: SMB Direct if available.
     pub(crate) fn link(&self) -> Arc<Link> {
-        let mut second = self.second.lock();
-        let Some(link) = &second.link else { return Arc::clone(&self.first) };
+        let mut rdma_channel = self.rdma_channel.lock();
+        let Some(link) = &rdma_channel.link else { return Arc::clone(&self.primary) };
         let Some(lost) = link.connection.ended() else {
-            let ended = self.first.connection.ended();
-            if ended.is_some_and(|why| why != Lost::Closed) && !self.first_lost.swap(true, Ordering::Relaxed)
+            let ended = self.primary.connection.ended();
+            if ended.is_some_and(|why| why != Lost::Closed)
+                && !self.primary_loss_counted.swap(true, Ordering::Relaxed)
             {
                 self.session.sequence.fetch_add(1, Ordering::Relaxed);
             }
@@ -74,49 +75,49 @@ impl Inner {
                 "the SMB Direct connection was lost, and TCP is used instead: {lost}"
             );
             self.session.sequence.fetch_add(1, Ordering::Relaxed);
-            if second.ours {
+            if rdma_channel.can_reconnect {
                 self.env.spawn(rejoin(self.me.clone(), self.env.clone()));
             }
         }
-        *second = Second::none(Some(WhyNotRdma::Lost(lost)));
-        Arc::clone(&self.first)
+        *rdma_channel = RdmaChannel::none(Some(WhyNotRdma::Lost(lost)));
+        Arc::clone(&self.primary)
     }
 
     /// Whether requests that were lost with `link` can be sent again on another connection.
     pub(crate) fn has_alternative(&self, link: &Arc<Link>) -> bool {
-        !Arc::ptr_eq(link, &self.first)
+        !Arc::ptr_eq(link, &self.primary)
             && !Arc::ptr_eq(link, &self.link())
-            && self.first.connection.ended().is_none()
+            && self.primary.connection.ended().is_none()
     }
 
     /// Closes the session's connections.
     pub(crate) async fn close(&self) {
-        let second = self.second.lock().link.clone();
-        for link in std::iter::once(&self.first).chain(&second) {
+        let rdma_channel = self.rdma_channel.lock().link.clone();
+        for link in std::iter::once(&self.primary).chain(&rdma_channel) {
             link.connection.close();
             link.connection.closed().await;
         }
     }
 
-    /// How often the session has been authenticated again: see [`Inner::renew`].
-    pub(crate) fn renewals(&self) -> u64 {
-        self.renewals.load(Ordering::Acquire)
+    /// How often the session has been authenticated again: see [`Inner::reauthenticate`].
+    pub(crate) fn reauthentications(&self) -> u64 {
+        self.reauthentications.load(Ordering::Acquire)
     }
 
-    /// Authenticates the session again, unless another caller did so after `renewals` was read. If this fails, the
+    /// Authenticates the session again, unless another caller did so after `reauthentications` was read. If this fails, the
     /// session ends (MS-SMB2 3.2.5.1.6).
-    pub(crate) async fn renew(&self, renewals: u64) -> Result<(), RequestError> {
-        let _one = self.renewing.lock().await;
-        if self.renewals() != renewals {
+    pub(crate) async fn reauthenticate(&self, reauthentications: u64) -> Result<(), RequestError> {
+        let _one = self.reauthenticating.lock().await;
+        if self.reauthentications() != reauthentications {
             return Ok(());
         }
         let link = self.link();
         let (host, options) = (self.host(), &self.options);
-        let again = setup::log_on_again(&link.connection, host, options, &self.negotiated, &self.env);
+        let again = setup::reauthenticate(&link.connection, host, options, &self.negotiated, &self.env);
         match setup::within(&self.env, options.connect_timeout, again).await {
             Ok(()) => {
                 tracing::info!(host, "the session had expired and was authenticated again");
-                self.renewals.fetch_add(1, Ordering::AcqRel);
+                self.reauthentications.fetch_add(1, Ordering::AcqRel);
                 Ok(())
             }
             Err(e) => {
@@ -138,8 +139,8 @@ impl Client {
     ///
     /// # Errors
     /// [`RequestError`]; the session has then ended.
-    pub async fn authenticate_again(&self) -> Result<(), RequestError> {
-        self.inner.renew(self.inner.renewals()).await
+    pub async fn reauthenticate(&self) -> Result<(), RequestError> {
+        self.inner.reauthenticate(self.inner.reauthentications()).await
     }
 
     /// Sends a request without payload. Sends it again after the session was renewed, or if it is idempotent and
@@ -152,10 +153,10 @@ impl Client {
         let inner = &self.inner;
         let command = Command(u16::from_le_bytes([request.message[12], request.message[13]]));
         let harmless = matches!(command, Command::QUERY_INFO | Command::FLUSH);
-        let (again, renewals, link) = (request.again(), inner.renewals(), inner.link());
+        let (again, reauthentications, link) = (request.again(), inner.reauthentications(), inner.link());
         match send(&link, request).await {
             Ok(response) if response.header.status == NtStatus::NETWORK_SESSION_EXPIRED => {
-                inner.renew(renewals).await?;
+                inner.reauthenticate(reauthentications).await?;
             }
             Err(RequestError::Lost(_)) if harmless && inner.has_alternative(&link) => {}
             done => return done,
@@ -170,7 +171,7 @@ async fn rejoin(client: Weak<Inner>, env: Env) {
     let mut pause = FIRST_PAUSE;
     loop {
         env.sleep(pause).await;
-        let Some(inner) = client.upgrade().filter(|i| i.first.connection.ended().is_none()) else { return };
+        let Some(inner) = client.upgrade().filter(|i| i.primary.connection.ended().is_none()) else { return };
         let client = Client { inner };
         match client.join_rdma().await {
             Ok(()) => {
@@ -180,7 +181,7 @@ async fn rejoin(client: Weak<Inner>, env: Env) {
             Err(why) => {
                 tracing::debug!(host = client.inner.host(), "SMB Direct cannot be used again yet: {why}");
                 let never = why == WhyNotRdma::BoundOnce;
-                client.inner.second.lock().set_why_not(why);
+                client.inner.rdma_channel.lock().set_why_not(why);
                 if never {
                     return;
                 }

@@ -34,7 +34,7 @@ impl File {
         let mut input = Vec::with_capacity(AllocatedRange::LEN);
         AllocatedRange { file_offset: range.start, length: range.end - range.start }.encode(&mut input);
         let link = self.tree().link();
-        let most = io::affordable(&link, link.max_transact);
+        let most = io::credit_limit(&link, link.max_transact);
         let most = most.min(RANGES * AllocatedRange::LEN as u32);
         let code = FsctlCode::QUERY_ALLOCATED_RANGES;
         let output = self.tree().fsctl(code, self.inner.id, &input, most).await?;

@@ -240,8 +240,8 @@ impl Tree {
     }
 
     /// Sends a request and ignores its response.
-    pub(crate) fn tell(&self, request: Request) {
-        self.link().connection.tell(self.prepare(request));
+    pub(crate) fn send_detached(&self, request: Request) {
+        self.link().connection.send_detached(self.prepare(request));
     }
 
     /// IOCTL (MS-SMB2 3.2.4.20): returns the output, of at most `most` bytes.
@@ -278,7 +278,7 @@ impl Drop for Inner {
         {
             request.tree_id = self.id;
             request.encrypt = self.encrypt;
-            self.client.inner.link().connection.tell(request);
+            self.client.inner.link().connection.send_detached(request);
         }
     }
 }

@@ -58,7 +58,7 @@ pub struct SmbDirect {
     pub(crate) done: Completed,
 
     /// Free receive buffers.
-    pub(crate) spare: Vec<IoBufMut>,
+    pub(crate) free_receive_buffers: Vec<IoBufMut>,
     /// A pending allocation for a receive that the connection needs for any progress.
     pub(crate) memory: Option<BoxFuture<SgMut>>,
     pub(crate) timer: Option<(Time, BoxFuture<()>)>,
@@ -83,7 +83,7 @@ pub(crate) enum Phase {
     /// Closed by this side; the queue pair must finish by this time.
     Closing(Time),
     /// The queue pair has finished; the remaining events and then the reason must still be reported.
-    Over,
+    Finished,
 }
 
 /// A queued upper-layer message.
@@ -183,7 +183,7 @@ impl SmbDirect {
             writing: Transfers::new(options.max_queued_transfers),
             reading: Transfers::new(options.max_queued_transfers),
             done: Completed::default(),
-            spare: Vec::new(),
+            free_receive_buffers: Vec::new(),
             memory: None,
             timer: None,
             waker: None,

@@ -45,10 +45,12 @@ impl SmbDirect {
             }
             let now = self.now();
             match self.phase {
-                Phase::Over => return Poll::Ready(Err(self.ending.take().unwrap_or(SmbDirectError::Ended))),
+                Phase::Finished => {
+                    return Poll::Ready(Err(self.ending.take().unwrap_or(SmbDirectError::Ended)));
+                }
                 Phase::Closing(by) if now >= by => {
                     self.ending.get_or_insert(SmbDirectError::TimedOut(Timer::Close));
-                    self.over();
+                    self.finish();
                     continue;
                 }
                 Phase::Closing(_) => {}
@@ -83,7 +85,7 @@ impl SmbDirect {
                 Poll::Ready(Ok(())) => continue,
                 Poll::Ready(Err(down)) => {
                     self.ending.get_or_insert(SmbDirectError::Down(down));
-                    self.over();
+                    self.finish();
                     continue;
                 }
                 Poll::Pending => {}
@@ -125,7 +127,7 @@ impl SmbDirect {
     /// MS-SMBD 3.1.5.9: post the receives first, then grant credits for them.
     fn post_receives(&mut self) {
         if self.protocol.receives_wanted() == 0 {
-            self.spare.clear();
+            self.free_receive_buffers.clear();
             return;
         }
         let ceiling = credit_ceiling(self.credit_target, self.arena.usage());
@@ -133,7 +135,7 @@ impl SmbDirect {
         let mut posted = 0;
         for _ in 0..self.protocol.receives_wanted() {
             let size = self.protocol.receive_size();
-            let buf = match self.spare.pop() {
+            let buf = match self.free_receive_buffers.pop() {
                 Some(mut buf) if buf.capacity() >= size => {
                     buf.set_len(0);
                     Some(buf)
@@ -153,7 +155,7 @@ impl SmbDirect {
             posted += 1;
         }
         self.protocol.handle_posted(posted);
-        self.spare.clear();
+        self.free_receive_buffers.clear();
         let short = self.protocol.receives_wanted() > 0;
         if short && !self.receive_stalled {
             self.counters.add(t::STALLS_RECEIVE_MEMORY, 1);
@@ -170,7 +172,7 @@ impl SmbDirect {
         let Some(memory) = &mut self.memory else { return false };
         let Poll::Ready(bufs) = memory.as_mut().poll(cx) else { return false };
         self.memory = None;
-        self.spare.extend(bufs);
+        self.free_receive_buffers.extend(bufs);
         true
     }
 
@@ -183,7 +185,7 @@ impl SmbDirect {
                     self.send_queue_used += 1;
                     self.counters.add(t::RDMA_WRITTEN_BYTES, bytes);
                 }
-                Err(why) => self.not_done(id, why),
+                Err(why) => self.fail_request(id, why),
             }
         }
     }
@@ -303,7 +305,7 @@ impl SmbDirect {
         }
         if c.result.is_ok() {
             match kind {
-                Kind::Send if slot & KEEP_ALIVE != 0 => self.protocol.handle_keep_alive_left(now),
+                Kind::Send if slot & KEEP_ALIVE != 0 => self.protocol.handle_keep_alive_sent(now),
                 Kind::Read | Kind::Write => self.protocol.handle_transfer(now),
                 _ => {}
             }
@@ -343,10 +345,10 @@ impl SmbDirect {
 
     /// Completes a queued request as flushed: it will never be posted.
     fn flushed(&mut self, id: WrId) {
-        self.not_done(id, WcError::Flushed);
+        self.fail_request(id, WcError::Flushed);
     }
 
-    fn not_done(&mut self, id: WrId, why: WcError) {
+    fn fail_request(&mut self, id: WrId, why: WcError) {
         let (kind, slot, piece) = wr_parts(id);
         match kind {
             Kind::Write => {
@@ -387,14 +389,19 @@ impl SmbDirect {
             Ok(Received::Nothing | Received::Established) if invalidated.is_some() => {
                 self.end(SmbDirectError::Peer(Violation::Invalidation));
             }
-            Ok(Received::Nothing | Received::Established) => self.spare.push(buf),
+            Ok(Received::Nothing | Received::Established) => self.free_receive_buffers.push(buf),
             Ok(Received::Data { offset, length, last }) => {
                 if let Some(what) = invalidated
                     && let Err(v) = self.assembly.invalidated(what)
                 {
                     return self.end(v.into());
                 }
-                self.spare.extend(self.assembly.push(buf, offset as usize, length as usize, last));
+                self.free_receive_buffers.extend(self.assembly.push(
+                    buf,
+                    offset as usize,
+                    length as usize,
+                    last,
+                ));
                 if last {
                     let (data, invalidated) = self.assembly.take();
                     self.events.push_back(Event::Message { data, invalidated });
@@ -436,12 +443,12 @@ impl SmbDirect {
     }
 
     /// The queue pair has finished, or the close timeout has passed: requests that have not completed are lost.
-    fn over(&mut self) {
+    fn finish(&mut self) {
         self.shut();
         self.ending.get_or_insert(SmbDirectError::Down(Down::Closed));
         self.qp = None;
         self.count_regions();
-        self.phase = Phase::Over;
+        self.phase = Phase::Finished;
         let lost: Vec<u64> = self.writing.abandon().chain(self.reading.abandon()).collect();
         for id in lost {
             self.events.push_back(Event::RdmaDone { id, result: Err(WcError::Flushed) });
@@ -455,7 +462,7 @@ impl SmbDirect {
             Phase::Open if self.send_queue_stalled => Some(self.protocol.deadline()),
             Phase::Open => self.protocol.poll_timeout(),
             Phase::Closing(by) => Some(by),
-            Phase::Over => None,
+            Phase::Finished => None,
         };
         let Some(at) = at else { return false };
         // A timer that fires too early finds nothing due and is armed again. One that would fire too late is

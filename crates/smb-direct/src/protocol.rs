@@ -46,8 +46,8 @@ pub struct Protocol {
 
     /// Credits of this side: the number of messages that it may send.
     send_credits: u32,
-    /// How long the last credit is kept, if it is (see [`Protocol::last_is_kept`]).
-    last_kept_until: Option<Time>,
+    /// How long the last credit is kept, if it is (see [`Protocol::keeps_last_credit`]).
+    last_credit_kept_until: Option<Time>,
     queue: VecDeque<Outgoing>,
     /// Sending waits for a credit, and this stall has been counted.
     stalled: bool,
@@ -206,7 +206,7 @@ impl Protocol {
             grant: Grant::Quiet,
             send_credits: 0,
             queue: VecDeque::new(),
-            last_kept_until: None,
+            last_credit_kept_until: None,
             stalled: false,
             stalls: 0,
             remaining: 0,
@@ -345,7 +345,7 @@ impl Protocol {
     }
 
     /// The fabric has sent the keep-alive; earlier messages in the send queue may have delayed it.
-    pub fn handle_keep_alive_left(&mut self, now: Time) {
+    pub fn handle_keep_alive_sent(&mut self, now: Time) {
         if self.phase == Phase::Established && self.keep_alive == KeepAlive::Sent {
             self.deadline = now + self.options.keepalive_timeout;
         }
@@ -376,8 +376,8 @@ impl Protocol {
         {
             at = at.min(since + self.options.grant_delay);
         }
-        if let Some(until) = self.last_kept_until
-            && self.last_is_kept()
+        if let Some(until) = self.last_credit_kept_until
+            && self.keeps_last_credit()
         {
             at = at.min(until);
         }
@@ -399,8 +399,8 @@ impl Protocol {
 
     /// MS-SMBD 3.1.5.1.
     fn poll_data(&mut self, now: Time) -> Option<Transmit> {
-        if self.last_kept_until.is_some_and(|until| now >= until) {
-            self.last_kept_until = None;
+        if self.last_credit_kept_until.is_some_and(|until| now >= until) {
+            self.last_credit_kept_until = None;
         }
         let with_data = !self.queue.is_empty();
         let ask = self.keep_alive == KeepAlive::Pending;
@@ -408,7 +408,7 @@ impl Protocol {
             return None;
         }
         // MS-SMBD 3.1.5.1: a message needs a credit, and the last credit is used only with a grant.
-        let kept = self.last_is_kept() && !ask && !self.response_due;
+        let kept = self.keeps_last_credit() && !ask && !self.response_due;
         if self.send_credits == 0 || (self.send_credits == 1 && (kept || self.grantable() == 0)) {
             if with_data && !self.stalled {
                 self.stalled = true;
@@ -419,7 +419,7 @@ impl Protocol {
         self.stalled = false;
         let credits_granted = self.take_grant();
         self.send_credits -= 1;
-        self.last_kept_until = (self.send_credits == 1).then(|| now + self.options.last_credit_delay);
+        self.last_credit_kept_until = (self.send_credits == 1).then(|| now + self.options.last_credit_delay);
         self.response_due = false;
         if ask {
             self.keep_alive = KeepAlive::Sent;
@@ -453,8 +453,8 @@ impl Protocol {
     /// credits on requests that grant nothing, and grants after it has processed replies. If this side has spent
     /// its last credit by then, neither side can grant. The credit is not kept for a peer that never grants more
     /// than one credit.
-    fn last_is_kept(&self) -> bool {
-        self.send_credits == 1 && self.granted > 1 && self.last_kept_until.is_some()
+    fn keeps_last_credit(&self) -> bool {
+        self.send_credits == 1 && self.granted > 1 && self.last_credit_kept_until.is_some()
     }
 
     fn has_something_to_send(&self) -> bool {

@@ -14,7 +14,7 @@
 mod receive;
 mod send;
 
-pub use receive::{Filled, Receiver};
+pub use receive::{ReadOutcome, Receiver};
 pub use send::Sender;
 
 use smb_wire::WireError;

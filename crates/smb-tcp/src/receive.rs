@@ -41,20 +41,20 @@ pub struct Receiver {
     /// Size of the next chunk, in bytes: grows while reads fill it, shrinks while they do not.
     size: usize,
     /// The chunk of the last read: reused once no slice of it is held.
-    spent: Option<IoBuf>,
+    last_chunk: Option<IoBuf>,
     waiting: Option<BoxFuture<SgMut>>,
     /// Bytes read since the connection was made.
     received: u64,
     /// Longest message for which memory can always be found, in bytes.
-    most: usize,
+    message_max: usize,
     /// Pipes for the payload of large plain WRITEs; `None` if pipes are not used.
     pipes: Option<Pipes>,
     /// The last message was such a WRITE: the next read asks only for the head of another one.
-    heads: bool,
+    reads_head_only: bool,
     /// Payload of the last delivered message, if it is in a pipe.
     piped: Option<PipedPayload>,
     /// Payload arrives in too many small segments for a pipe.
-    shattered: bool,
+    is_fragmented: bool,
 }
 
 enum State {
@@ -62,7 +62,7 @@ enum State {
     Idle,
     /// A chunk being filled; it starts with the start of a message.
     Chunk(IoBufMut),
-    Rest(Rest),
+    Partial(PartialMessage),
     /// A WRITE: its head, and the pipe that receives its payload.
     Pipe {
         head: IoBuf,
@@ -72,7 +72,7 @@ enum State {
 }
 
 /// The first bytes of a partial message, and the memory that the message needs.
-struct Rest {
+struct PartialMessage {
     rest: IoBuf,
     /// Total length of the message in bytes, framing included.
     need: usize,
@@ -92,16 +92,16 @@ struct Large {
 }
 
 /// Result of a state's function: `None` means that the next state runs immediately.
-type Step = Poll<Result<Option<Filled>, StreamError>>;
-const GO_ON: Step = Poll::Ready(Ok(None));
+type Step = Poll<Result<Option<ReadOutcome>, StreamError>>;
+const CONTINUE: Step = Poll::Ready(Ok(None));
 
 /// Result of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Filled {
+pub enum ReadOutcome {
     /// Bytes were read; messages may be complete.
-    Some,
+    Bytes,
     /// The peer closed.
-    End,
+    Closed,
 }
 
 /// First bytes of an encrypted message (MS-SMB2 2.2.41).
@@ -117,14 +117,14 @@ impl Receiver {
             end,
             state,
             size: SIZE_START,
-            spent: None,
+            last_chunk: None,
             waiting: None,
             received: 0,
-            most,
+            message_max: most,
             pipes: None,
-            heads: false,
+            reads_head_only: false,
             piped: None,
-            shattered: false,
+            is_fragmented: false,
         }
     }
 
@@ -132,7 +132,7 @@ impl Receiver {
     pub fn use_pipes(&mut self, pipes: Option<&Pipes>) {
         if self.pipes.is_some() != pipes.is_some() {
             self.pipes = pipes.cloned();
-            self.heads = false;
+            self.reads_head_only = false;
         }
     }
 
@@ -168,13 +168,13 @@ impl Receiver {
         stream: &mut TcpStream,
         limit: usize,
         out: &mut VecDeque<Sg>,
-    ) -> Poll<Result<Filled, StreamError>> {
-        let limit = limit.min(self.most);
+    ) -> Poll<Result<ReadOutcome, StreamError>> {
+        let limit = limit.min(self.message_max);
         loop {
             let step = match std::mem::replace(&mut self.state, State::Idle) {
                 State::Idle => self.poll_idle(cx, stream, limit),
                 State::Chunk(chunk) => self.poll_chunk(cx, stream, chunk, limit, out),
-                State::Rest(rest) => self.poll_rest(cx, rest),
+                State::Partial(rest) => self.poll_rest(cx, rest),
                 State::Pipe { head, piped } => self.poll_pipe(cx, stream, head, piped, out),
                 State::Large(large) => self.poll_large(cx, stream, large, out),
             };
@@ -187,12 +187,12 @@ impl Receiver {
     /// Between messages: takes a chunk when the socket becomes readable.
     fn poll_idle(&mut self, cx: &mut Context<'_>, stream: &TcpStream, limit: usize) -> Step {
         let Poll::Ready(readable) = stream.poll_read_ready(cx) else {
-            self.spent = None; // an idle connection holds no memory
+            self.last_chunk = None; // an idle connection holds no memory
             return Poll::Pending;
         };
         readable?;
         // The chunk is at most as large as the accepted messages: see the server's limit before log-on.
-        let size = if self.heads { CHUNK_MIN } else { self.affordable() };
+        let size = if self.reads_head_only { CHUNK_MIN } else { self.affordable() };
         let size = size.min((limit + FRAME_LEN).next_power_of_two());
         let chunk = match self.chunk(size) {
             Some(chunk) => chunk,
@@ -200,7 +200,7 @@ impl Receiver {
         };
         self.waiting = None;
         self.state = State::Chunk(chunk);
-        GO_ON
+        CONTINUE
     }
 
     /// Reads into a chunk, and delivers the messages that are complete in it.
@@ -213,7 +213,7 @@ impl Receiver {
         out: &mut VecDeque<Sg>,
     ) -> Step {
         let before = chunk.len();
-        let room = if self.heads && before == 0 { WRITE_HEAD } else { chunk.spare().len() };
+        let room = if self.reads_head_only && before == 0 { WRITE_HEAD } else { chunk.spare().len() };
         let Poll::Ready(n) = poll_into(cx, stream, &mut chunk.spare()[..room]) else {
             if before > 0 {
                 self.state = State::Chunk(chunk);
@@ -222,38 +222,39 @@ impl Receiver {
         };
         let n = n?;
         if n == 0 {
-            return Poll::Ready(Ok(Some(Filled::End)));
+            return Poll::Ready(Ok(Some(ReadOutcome::Closed)));
         }
         self.received += n as u64;
         chunk.set_len(before + n);
-        if !self.heads {
+        if !self.reads_head_only {
             self.adapt(chunk.spare().is_empty(), chunk.len());
         }
         self.parse(chunk, limit, out)?;
-        Poll::Ready(Ok(Some(Filled::Some)))
+        Poll::Ready(Ok(Some(ReadOutcome::Bytes)))
     }
 
     /// Allocates memory for the remainder of a message.
-    fn poll_rest(&mut self, cx: &mut Context<'_>, begun: Rest) -> Step {
-        let Rest { rest, need, plan, moved } = begun;
+    fn poll_rest(&mut self, cx: &mut Context<'_>, begun: PartialMessage) -> Step {
+        let PartialMessage { rest, need, plan, moved } = begun;
         let taken = self.begin_piped(&rest, need).or_else(|| self.begin(&rest, need, plan));
         if let Some(state) = taken {
             (self.state, self.waiting) = (state, None);
-            return GO_ON;
+            return CONTINUE;
         }
         // A connection that waits for memory holds none: others might wait for the memory of this chunk.
         let move_now = !moved && rest.len() <= CHUNK_MIN;
         let rest = if move_now { IoBuf::from(rest.to_vec()) } else { rest };
-        self.state = State::Rest(Rest { rest: rest.clone(), need, plan, moved: moved || move_now });
+        self.state =
+            State::Partial(PartialMessage { rest: rest.clone(), need, plan, moved: moved || move_now });
         let wanted = match plan {
             Plan::Chunk => need.max(CHUNK_MIN),
-            Plan::Apart => need - rest.len(),
+            Plan::SeparateRemainder => need - rest.len(),
             Plan::Whole => need - FRAME_LEN,
         };
         // The awaited memory is used: if it were freed and requested again, another connection might always be faster.
         let memory = ready!(self.wait(cx, wanted));
         self.state = fill(&rest, need, plan, memory);
-        GO_ON
+        CONTINUE
     }
 
     /// Reads into the memory of a large message.
@@ -272,7 +273,7 @@ impl Receiver {
         };
         let n = n?;
         if n == 0 {
-            return Poll::Ready(Ok(Some(Filled::End)));
+            return Poll::Ready(Ok(Some(ReadOutcome::Closed)));
         }
         self.received += n as u64;
         let filled = sink.len() + n;
@@ -281,11 +282,11 @@ impl Receiver {
         large.left -= n;
         if large.left > 0 {
             self.state = State::Large(large);
-            return GO_ON;
+            return CONTINUE;
         }
         let Large { parts, sinks, .. } = large;
         out.push_back(parts.into_iter().chain(sinks.into_iter().map(IoBufMut::freeze)).collect());
-        Poll::Ready(Ok(Some(Filled::Some)))
+        Poll::Ready(Ok(Some(ReadOutcome::Bytes)))
     }
 
     /// Delivers the complete messages of a chunk and keeps the remaining bytes.
@@ -306,8 +307,8 @@ impl Receiver {
             need = 0;
         }
         let left = chunk.len() - at;
-        self.heads = left > 0 && self.may_be_piped(&chunk[at..], need);
-        let alone = self.heads && left == WRITE_HEAD;
+        self.reads_head_only = left > 0 && self.may_be_piped(&chunk[at..], need);
+        let alone = self.reads_head_only && left == WRITE_HEAD;
         if !alone && ranges.is_empty() && need <= chunk.capacity() && left < chunk.capacity() {
             self.state = State::Chunk(chunk); // the remainder of the first message fits behind its first bytes
             return Ok(());
@@ -324,14 +325,15 @@ impl Receiver {
             let chunk = chunk.freeze();
             out.extend(ranges.iter().map(|&(start, len)| Sg::from_iter([chunk.slice(start..start + len)])));
             if left == 0 {
-                self.spent = Some(chunk);
+                self.last_chunk = Some(chunk);
                 return Ok(());
             }
             chunk.slice(at..at + left)
         };
         if left > 0 {
             let plan = self.plan(&rest, need);
-            self.state = State::Rest(Rest { rest, need: need.max(FRAME_LEN), plan, moved: false });
+            self.state =
+                State::Partial(PartialMessage { rest, need: need.max(FRAME_LEN), plan, moved: false });
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(crate) struct Pair {
 
 /// Which side of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum Side {
     A,
     B,
 }
@@ -54,18 +54,18 @@ impl Pair {
         Exposed::Sink { bufs, length: length as u32 }
     }
 
-    fn at(&mut self, at: At) -> &mut dyn QueuePair {
+    fn at(&mut self, at: Side) -> &mut dyn QueuePair {
         match at {
-            At::A => &mut *self.a,
-            At::B => &mut *self.b,
+            Side::A => &mut *self.a,
+            Side::B => &mut *self.b,
         }
     }
 
-    fn post(&mut self, at: At, id: u64, wr: Wr) {
+    fn post(&mut self, at: Side, id: u64, wr: Wr) {
         self.at(at).post(WrId(id), wr).map_err(|(e, _)| e).expect("the request is taken");
     }
 
-    fn expose(&mut self, at: At, what: Exposed, rights: Rights) -> Exposure {
+    fn expose(&mut self, at: Side, what: Exposed, rights: Rights) -> Exposure {
         self.at(at).expose(what, rights).expect("it is exposed")
     }
 
@@ -111,33 +111,33 @@ impl Pair {
 }
 
 impl Log {
-    fn of(&mut self, at: At) -> &mut Vec<Completion> {
+    fn of(&mut self, at: Side) -> &mut Vec<Completion> {
         match at {
-            At::A => &mut self.a,
-            At::B => &mut self.b,
+            Side::A => &mut self.a,
+            Side::B => &mut self.b,
         }
     }
 
     /// Takes the completion of this request; panics unless there is exactly one.
-    fn take(&mut self, at: At, id: u64) -> Completion {
+    fn take(&mut self, at: Side, id: u64) -> Completion {
         let list = self.of(at);
         let found: Vec<usize> = (0..list.len()).filter(|i| list[*i].id == WrId(id)).collect();
         assert_eq!(found.len(), 1, "request {id} at {at:?} completes once: {list:?}");
         list.remove(found[0])
     }
 
-    fn done(&mut self, at: At, id: u64) -> Done {
+    fn done(&mut self, at: Side, id: u64) -> Done {
         self.take(at, id).result.expect("the request succeeded")
     }
 
-    fn invalidated(&mut self, at: At, id: u64) -> Vec<u8> {
+    fn invalidated(&mut self, at: Side, id: u64) -> Vec<u8> {
         match self.done(at, id) {
             Done::Invalidate(what) => sink_bytes(what),
             other => panic!("an Invalidate completes as one, not {other:?}"),
         }
     }
 
-    fn received(&mut self, at: At, id: u64) -> Vec<u8> {
+    fn received(&mut self, at: Side, id: u64) -> Vec<u8> {
         match self.done(at, id) {
             Done::Recv { buf, .. } => buf.to_vec(),
             other => panic!("a receive completes as one, not {other:?}"),
@@ -194,15 +194,15 @@ pub(crate) use conformance;
 
 /// The requirements of a test on its pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct PairOptions {
     pub(crate) ird: u32,
     pub(crate) ord: u32,
     pub(crate) max_wr: usize,
     pub(crate) max_regions: usize,
 }
 
-impl Default for Shape {
-    fn default() -> Shape {
-        Shape { ird: 4, ord: 4, max_wr: 64, max_regions: 64 }
+impl Default for PairOptions {
+    fn default() -> PairOptions {
+        PairOptions { ird: 4, ord: 4, max_wr: 64, max_regions: 64 }
     }
 }

@@ -56,7 +56,7 @@ pub struct Core {
     pub(super) responses: VecDeque<Response>,
     /// Index of the first response with bytes left to send.
     pub(super) response_at: usize,
-    pub(super) reads: VecDeque<Fetch>,
+    pub(super) reads: VecDeque<ReadInFlight>,
     pub(super) recvs: VecDeque<(WrId, IoBufMut)>,
     pub(super) finished: VecDeque<Completion>,
     pub(super) batch: Batch<End>,
@@ -105,7 +105,7 @@ pub(super) struct Response {
 }
 
 /// A Read of this side in flight.
-pub(super) struct Fetch {
+pub(super) struct ReadInFlight {
     pub(super) id: WrId,
     pub(super) stag: Stag,
     pub(super) sink: IoBufMut,

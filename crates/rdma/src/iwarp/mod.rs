@@ -31,5 +31,7 @@ mod tx;
 /// The provider's name in the RDMA Activity counters.
 pub const PROVIDER: &str = "iwarp";
 
-pub use setup::{Arriving, Crc, Incoming, Listener, Options, SetupError, connect, initiate, respond};
+pub use setup::{
+    AcceptedStream, ConnectionRequest, Crc, Listener, Options, SetupError, connect, initiate, respond,
+};
 pub use shell::IwarpQueuePair;

@@ -77,7 +77,7 @@ impl Receiver {
 }
 
 /// A violation, and the FPDU that contains it.
-type Wrong = (Violation, Offender);
+type LocatedViolation = (Violation, Offender);
 
 impl Core {
     /// Processes bytes of the stream; returns how many were used. At the next call the caller must pass the unused
@@ -133,14 +133,14 @@ impl Core {
     }
 
     /// Processes some bytes and returns how many; 0 if more are needed first.
-    fn step(&mut self, data: &[u8]) -> Result<usize, Wrong> {
+    fn step(&mut self, data: &[u8]) -> Result<usize, LocatedViolation> {
         match self.rx.open {
-            Some(segment) => self.go_on(segment, data).map_err(|v| (v, offender(&segment))),
+            Some(segment) => self.continue_segment(segment, data).map_err(|v| (v, offender(&segment))),
             None => self.start(data),
         }
     }
 
-    fn start(&mut self, data: &[u8]) -> Result<usize, Wrong> {
+    fn start(&mut self, data: &[u8]) -> Result<usize, LocatedViolation> {
         let Some((len, rest)) = data.split_first_chunk::<2>() else { return Ok(0) };
         let len = usize::from(u16::from_be_bytes(*len));
         let (whole, ulpdu) = (fpdu_len(len), &rest[..rest.len().min(len)]);
@@ -189,7 +189,7 @@ impl Core {
     }
 
     /// Processes further bytes of the segment whose header has been parsed.
-    fn go_on(&mut self, mut segment: Segment, data: &[u8]) -> Result<usize, Violation> {
+    fn continue_segment(&mut self, mut segment: Segment, data: &[u8]) -> Result<usize, Violation> {
         let n = data.len().min(segment.len - segment.placed);
         if n > 0 {
             let mut rest = &data[..n];
@@ -356,7 +356,7 @@ impl Core {
     }
 
     /// Handles a complete Read Request or Terminate.
-    fn control(&mut self, header: &Header, payload: &[u8], len: usize) -> Result<(), Wrong> {
+    fn control(&mut self, header: &Header, payload: &[u8], len: usize) -> Result<(), LocatedViolation> {
         let wrong = |v, request| (v, Offender { length: len as u16, header: Some(*header), request });
         if Opcode::parse(header.control()) == Ok(Opcode::TERMINATE) {
             let code = terminate::parse(payload).map_err(|v| wrong(v, None))?;

@@ -14,7 +14,7 @@ use super::PROVIDER;
 use super::core::Config;
 use super::mpa::{self, Enhanced, FRAME_LEN, Frame, FrameError, Kind, Ready, UNSPECIFIED_DEPTH};
 use super::shell::IwarpQueuePair;
-use crate::activity::{Activity, Made};
+use crate::activity::{Activity, Role};
 
 /// Whether FPDUs carry checksums (RFC 5044 7.1: they do when either side requests them).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Crc {
     /// This side requests them, so they are on.
     Require,
     /// Checksums are on if the peer requests them.
-    IfAsked,
+    IfRequested,
     /// Checksums are off; a peer that requests them is refused.
     Off,
 }
@@ -58,7 +58,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            crc: Crc::IfAsked,
+            crc: Crc::IfRequested,
             ird: 32,
             ord: 32,
             max_wr: 1024,
@@ -115,7 +115,7 @@ pub struct Listener {
 }
 
 /// An accepted TCP connection whose MPA request has not been read yet.
-pub struct Arriving {
+pub struct AcceptedStream {
     stream: TcpStream,
     peer: SocketAddr,
     env: Env,
@@ -123,7 +123,7 @@ pub struct Arriving {
 }
 
 /// A peer that requests a connection.
-pub struct Incoming {
+pub struct ConnectionRequest {
     /// The upper layer's private data.
     pub private_data: Vec<u8>,
     /// Address of the peer.
@@ -155,19 +155,19 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Waits for the next TCP connection. Call [`Arriving::request`], which does the setup, in a separate task:
+    /// Waits for the next TCP connection. Call [`AcceptedStream::request`], which does the setup, in a separate task:
     /// then a slow peer delays no other.
     ///
     /// # Errors
     /// Errors of the system call. Most are temporary: a connection that ended before it was accepted, too many open
     /// files.
-    pub async fn accept(&self) -> io::Result<Arriving> {
+    pub async fn accept(&self) -> io::Result<AcceptedStream> {
         let (stream, peer) = self.tcp.accept().await?;
-        Ok(Arriving { stream, peer, env: self.env.clone(), options: self.options.clone() })
+        Ok(AcceptedStream { stream, peer, env: self.env.clone(), options: self.options.clone() })
     }
 }
 
-impl Arriving {
+impl AcceptedStream {
     /// Address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.peer
@@ -182,7 +182,7 @@ impl Arriving {
     ///
     /// # Errors
     /// Why the setup failed; the connection is then closed.
-    pub async fn request(self) -> Result<Incoming, SetupError> {
+    pub async fn request(self) -> Result<ConnectionRequest, SetupError> {
         respond(self.stream, self.env, self.options).await
     }
 }
@@ -191,11 +191,15 @@ impl Arriving {
 ///
 /// # Errors
 /// Why the setup failed; the connection is then closed.
-pub async fn respond(stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
+pub async fn respond(stream: TcpStream, env: Env, options: Options) -> Result<ConnectionRequest, SetupError> {
     counted(take_request(stream, env, options).await)
 }
 
-async fn take_request(mut stream: TcpStream, env: Env, options: Options) -> Result<Incoming, SetupError> {
+async fn take_request(
+    mut stream: TcpStream,
+    env: Env,
+    options: Options,
+) -> Result<ConnectionRequest, SetupError> {
     let peer = stream.peer_addr()?;
     stream.set_nodelay(true)?;
     let request = within(&env, &options, read_frame(&mut stream, Kind::Request)).await?;
@@ -209,7 +213,7 @@ async fn take_request(mut stream: TcpStream, env: Env, options: Options) -> Resu
         None
     };
     let known = |depth: u16| (depth != UNSPECIFIED_DEPTH).then_some(u32::from(depth));
-    let incoming = Incoming {
+    let incoming = ConnectionRequest {
         private_data: request.private_data.clone(),
         peer,
         ird: request.enhanced.and_then(|e| known(e.ird)),
@@ -228,7 +232,7 @@ async fn take_request(mut stream: TcpStream, env: Env, options: Options) -> Resu
     }
 }
 
-impl Incoming {
+impl ConnectionRequest {
     /// Accepts the connection, with `ird` and `ord` limited by the options, and sends `private_data` to the peer.
     ///
     /// # Errors
@@ -253,7 +257,7 @@ impl Incoming {
         within(&self.env, &self.options, async { Ok(self.stream.write_all(&bytes).await?) }).await?;
         let ready = if peer_to_peer { ready } else { Ready::default() };
         let config = config(&self.stream, &self.options, crc, ird, ord, true, ready)?;
-        Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger, Made::Accepted))
+        Ok(IwarpQueuePair::new(self.stream, self.peer, self.env, config, self.options.linger, Role::Accepted))
     }
 
     /// Refuses the connection and sends `private_data` to the peer.
@@ -358,7 +362,7 @@ async fn send_request(
     let peer_ird = reply.enhanced.filter(|e| e.ird != UNSPECIFIED_DEPTH).map_or(u32::MAX, |e| e.ird.into());
     let (ird, ord) = (depth(options.ird), depth(options.ord.min(peer_ird)));
     let config = config(&stream, &options, request.crc || reply.crc, ird, ord, false, Ready::default())?;
-    let mut qp = IwarpQueuePair::new(stream, peer, env, config, options.linger, Made::Initiated);
+    let mut qp = IwarpQueuePair::new(stream, peer, env, config, options.linger, Role::Initiated);
     match reply.enhanced {
         Some(e) if e.peer_to_peer && request.enhanced.is_some_and(|r| r.peer_to_peer) => {
             if !e.ready.write {

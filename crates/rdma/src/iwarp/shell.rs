@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::core::{Config, Core, Phase};
-use crate::activity::{Activity, Made};
+use crate::activity::{Activity, Role};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 
 /// Length of a thread's receive buffer in bytes.
@@ -56,10 +56,10 @@ impl IwarpQueuePair {
         env: Env,
         config: Config,
         linger: Duration,
-        made: Made,
+        role: Role,
     ) -> IwarpQueuePair {
         let core = Core::new(env.clone(), config);
-        let activity = Activity::new(super::PROVIDER, made);
+        let activity = Activity::new(super::PROVIDER, role);
         IwarpQueuePair { stream, core, rest: Vec::new(), env, linger, deadline: None, peer, activity }
     }
 
@@ -183,7 +183,7 @@ impl IwarpQueuePair {
     }
 
     /// Ends a closing or terminating connection once all bytes are written, or when that takes too long.
-    fn wind_up(&mut self, cx: &mut Context<'_>) {
+    fn finish_closing(&mut self, cx: &mut Context<'_>) {
         let why = match self.core.phase() {
             Phase::Open | Phase::Down(_) => return,
             Phase::Closing => Down::Closed,
@@ -249,7 +249,7 @@ impl QueuePair for IwarpQueuePair {
                     Ok(more) => again = more,
                     Err(e) => self.core.end(Down::Transport(e.kind())),
                 }
-                self.wind_up(cx);
+                self.finish_closing(cx);
                 let (received, made) = self.core.frames();
                 self.activity.frames(received, made);
             }

@@ -7,7 +7,7 @@
 use arena::Sg;
 
 use super::batch::Batch;
-use super::core::{Core, Cursor, End, Fetch, Message, MessageKind, Phase};
+use super::core::{Core, Cursor, End, Message, MessageKind, Phase, ReadInFlight};
 use super::ddp::{Header, Queue, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged};
 use super::mpa::{Crc, padding};
 use super::rdmap::{Opcode, ReadRequest};
@@ -101,7 +101,7 @@ impl Core {
         let request = ReadRequest { sink: stag, sink_offset: 0, from };
         let payload = |v: &mut Vec<u8>| request.write(v);
         small(&mut self.batch, self.config.crc, &Header::Untagged(header), ReadRequest::LEN, payload);
-        self.reads.push_back(Fetch { id, stag, sink, length: from.length, placed: 0 });
+        self.reads.push_back(ReadInFlight { id, stag, sink, length: from.length, placed: 0 });
     }
 
     /// Sends one segment of the current message.

@@ -23,7 +23,7 @@ use counters::Block;
 use env::{BoxFuture, Env};
 use parking_lot::Mutex;
 
-use crate::activity::{Activity, Made};
+use crate::activity::{Activity, Role};
 use crate::{Completion, Down, Exposed, Exposure, QueuePair, QueuePairCaps, RdmaError, Rights, Wr, WrId};
 use fabric::{Fabric, Side};
 
@@ -91,11 +91,11 @@ pub fn pair(options: Options) -> (SimQueuePair, SimQueuePair) {
     };
     let env = options.env.clone();
     let fabric = Arc::new(Mutex::new(Fabric::new(options)));
-    let side = |side, made| {
-        let (fabric, activity) = (Arc::clone(&fabric), Activity::new("sim", made));
+    let side = |side, role| {
+        let (fabric, activity) = (Arc::clone(&fabric), Activity::new("sim", role));
         SimQueuePair { fabric, side, caps, env: env.clone(), timer: None, activity }
     };
-    (side(Side::A, Made::Initiated), side(Side::B, Made::Accepted))
+    (side(Side::A, Role::Initiated), side(Side::B, Role::Accepted))
 }
 
 impl QueuePair for SimQueuePair {

@@ -8,10 +8,10 @@ use std::task::Poll;
 
 use arena::{Arena, Class, IoBuf, Sg};
 
-use crate::conformance::{Pair, Shape, conformance};
+use crate::conformance::{Pair, PairOptions, conformance};
 use crate::{Down, Exposed, QueuePair, Remote, Rights, Wr, WrId};
 
-fn options(shape: Shape, seed: u64) -> Options {
+fn options(shape: PairOptions, seed: u64) -> Options {
     Options {
         ird: shape.ird,
         ord: shape.ord,
@@ -24,7 +24,7 @@ fn options(shape: Shape, seed: u64) -> Options {
 mod plain {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (a, b) = pair(options(shape, 1));
         Pair::new(a, b)
     }
@@ -35,7 +35,7 @@ mod plain {
 mod slow {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (a, b) = pair(Options {
             latency: Duration::from_micros(50),
             jitter: Duration::from_micros(200),
@@ -50,7 +50,7 @@ mod slow {
 /// Runs Sends, Writes and Reads from one side with faults. Returns the completions in order, and why the connection
 /// ended.
 async fn story(seed: u64, cut_at: Option<u64>) -> (Vec<String>, Option<Down>) {
-    let (mut a, mut b) = pair(Options { cut_at, reorder: true, ..options(Shape::default(), seed) });
+    let (mut a, mut b) = pair(Options { cut_at, reorder: true, ..options(PairOptions::default(), seed) });
     let arena = Arena::new(4 << 20).expect("a mapping");
     let sg = |n| -> Sg { [IoBuf::from(vec![n; 100])].into_iter().collect() };
     let sink = Exposed::Sink { bufs: arena.try_alloc_sg(100, Class::Payload).expect("memory"), length: 100 };

@@ -4,11 +4,11 @@
 //! Invariants:
 //! 1. A message id is used once, and ids are assigned in order (MS-SMB2 3.2.4.1.3).
 //! 2. `credits` never goes below zero: a request is sent only if the credits cover its charge.
-//! 3. `asked` is the sum of the credits that the requests in flight asked for.
-//! 4. A flight ends once: when its response has arrived and its steering tag is invalidated, or with the
+//! 3. `credits_requested` is the sum of the credits that the requests in flight asked for.
+//! 4. A request ends once: when its response has arrived and its steering tag is invalidated, or with the
 //!    connection.
 
-mod answers;
+mod responses;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,14 +26,14 @@ use smb_wire::{Command, HEADER_LEN, Header, HeaderFlags};
 
 use super::counting::{Counted, Counting, Tallies};
 use super::protect::{self, Channel};
-use super::queue::{Reply, Setting, Submitted};
+use super::queue::{Reply, Setting, SubmittedRequest};
 use super::{Parts, Request, Response};
 use crate::{Lost, RequestError};
-pub(super) use answers::close_orphan;
+pub(super) use responses::close_orphan;
 
 /// The negotiated values that a connection's traffic needs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Agreed {
+pub(crate) struct NegotiatedParameters {
     /// Whether requests carry a credit charge (MS-SMB2 3.2.4.1.5).
     pub(crate) multi_credit: bool,
     /// The longest message that the server may send, in bytes.
@@ -52,28 +52,28 @@ pub(crate) struct Limits {
 pub(super) struct Core {
     arena: Arena,
     limits: Limits,
-    agreed: Agreed,
+    parameters: NegotiatedParameters,
     channel: Option<Arc<Channel>>,
-    flights: HashMap<u64, Box<Flight>, BuildHasherDefault<IdHasher>>,
+    outstanding: HashMap<u64, Box<OutstandingRequest>, BuildHasherDefault<IdHasher>>,
     /// Responses that wait until this side has invalidated their steering tag, by tag.
-    parked: HashMap<u32, (Box<Flight>, Response)>,
+    parked: HashMap<u32, (Box<OutstandingRequest>, Response)>,
     next_id: u64,
     credits: u32,
-    asked: u32,
+    credits_requested: u32,
     /// Number of consecutive requests that were sent only to get credits.
     probes: u8,
     tallies: Tallies,
     /// Steering tags for this side to invalidate.
-    pub(super) dying: Vec<Stag>,
+    pub(super) stags_to_invalidate: Vec<Stag>,
     /// Messages to send: head and payload.
     pub(super) out: VecDeque<(Vec<u8>, Sg)>,
 }
 
-struct Flight {
+struct OutstandingRequest {
     reply: Option<Reply>,
     ticket: u64,
     command: Command,
-    asked: u16,
+    credits_requested: u16,
     /// Set by the first interim response. Interim responses are not authenticated, so a later one does not change
     /// it.
     async_id: Option<u64>,
@@ -114,7 +114,7 @@ const PROBES_MAX: u8 = 8;
 /// The longest response before negotiation, in bytes.
 const SMALL_MESSAGE: usize = 128 << 10;
 /// Maximum number of credits that one request asks for.
-const ASK_MAX: u32 = 8192;
+const CREDIT_REQUEST_MAX: u32 = 8192;
 /// Offset of the buffer descriptor in a READ and in a WRITE: after the header and the fixed part.
 const DESCRIPTOR_AT: usize = HEADER_LEN + 48;
 
@@ -123,36 +123,36 @@ impl Core {
         Core {
             arena,
             limits,
-            agreed: Agreed { multi_credit: false, message_limit: SMALL_MESSAGE },
+            parameters: NegotiatedParameters { multi_credit: false, message_limit: SMALL_MESSAGE },
             channel: None,
-            flights: HashMap::default(),
+            outstanding: HashMap::default(),
             parked: HashMap::new(),
             next_id: 0,
             // MS-SMB2 3.2.4.1.2: a connection starts with one credit.
             credits: 1,
-            asked: 0,
+            credits_requested: 0,
             probes: 0,
             tallies: Tallies::default(),
-            dying: Vec::new(),
+            stags_to_invalidate: Vec::new(),
             out: VecDeque::new(),
         }
     }
 
     pub(super) fn apply(&mut self, setting: Setting) {
         match setting {
-            Setting::Agreed(a) => self.agreed = a,
+            Setting::Parameters(a) => self.parameters = a,
             Setting::Channel(c) => self.channel = Some(c),
         }
     }
 
     /// The longest message that the server may send at present, in bytes.
     pub(super) fn message_limit(&self) -> usize {
-        self.agreed.message_limit
+        self.parameters.message_limit
     }
 
     /// Credits held plus credits requested.
     pub(super) fn credits_due(&self) -> u32 {
-        self.credits.saturating_add(self.asked)
+        self.credits.saturating_add(self.credits_requested)
     }
 
     pub(super) fn credits(&self) -> u32 {
@@ -161,7 +161,7 @@ impl Core {
 
     /// Whether no request is in flight and no response waits for its steering tag.
     pub(super) fn is_idle(&self) -> bool {
-        self.flights.is_empty() && self.parked.is_empty()
+        self.outstanding.is_empty() && self.parked.is_empty()
     }
 
     /// Whether the credits cover a charge now. If they do not, and no request in flight could bring more, sends an
@@ -172,14 +172,14 @@ impl Core {
             self.probes = 0;
             return Ok(true);
         }
-        if self.flights.is_empty() {
+        if self.outstanding.is_empty() {
             if self.probes >= PROBES_MAX || self.credits == 0 {
                 self.probes = 0;
                 return Err(RequestError::Credits { needed: charge, granted: self.credits });
             }
             self.probes += 1;
             let echo = Request::new(Command::ECHO, &EchoRequest {})?;
-            let submitted = Submitted { request: echo, reply: None, ticket: 0 };
+            let submitted = SubmittedRequest { request: echo, reply: None, ticket: 0 };
             if let Err(error) = self.start(now, submitted, None) {
                 return Err(RequestError::Lost(error));
             }
@@ -193,7 +193,7 @@ impl Core {
     }
 
     fn charge(&self, charge: u16) -> u32 {
-        if self.agreed.multi_credit { u32::from(charge.max(1)) } else { 1 }
+        if self.parameters.multi_credit { u32::from(charge.max(1)) } else { 1 }
     }
 
     /// Assigns a message id to a request and puts it into `out`. The caller has checked [`Core::can_pay`], and
@@ -201,10 +201,10 @@ impl Core {
     pub(super) fn start(
         &mut self,
         now: Instant,
-        submitted: Submitted,
+        submitted: SubmittedRequest,
         exposure: Option<Exposure>,
     ) -> Result<(), Lost> {
-        let Submitted { mut request, reply, ticket } = submitted;
+        let SubmittedRequest { mut request, reply, ticket } = submitted;
         let charge = self.charge(request.charge);
         assert!(self.credits >= charge, "the caller has looked");
         let message_id = self.next_id;
@@ -212,17 +212,17 @@ impl Core {
         self.credits -= charge;
         let wish = u32::from(self.limits.credits).saturating_sub(self.credits_due());
         // At least one: the response to a request that asks for none may grant none.
-        let asked = wish.clamp(1, ASK_MAX) as u16;
-        self.asked += u32::from(asked);
+        let credits_requested = wish.clamp(1, CREDIT_REQUEST_MAX) as u16;
+        self.credits_requested += u32::from(credits_requested);
 
         let Parts { message: head, tree_id, setup, payload, encrypt, sign, .. } = &mut *request;
         let command = Command(u16::from_le_bytes([head[12], head[13]]));
         put(
             head,
             OFFSET_CREDIT_CHARGE,
-            &if self.agreed.multi_credit { charge as u16 } else { 0 }.to_le_bytes(),
+            &if self.parameters.multi_credit { charge as u16 } else { 0 }.to_le_bytes(),
         );
-        put(head, OFFSET_CREDITS, &asked.to_le_bytes());
+        put(head, OFFSET_CREDITS, &credits_requested.to_le_bytes());
         put(head, OFFSET_MESSAGE_ID, &message_id.to_le_bytes());
         put(head, OFFSET_TREE_ID, &tree_id.to_le_bytes());
         if let Some(e) = exposure {
@@ -256,11 +256,11 @@ impl Core {
             let tally = Arc::clone(self.tallies.of(&share));
             Counting::begin(tally, command, now, sent, exposure.map(|e| e.length))
         });
-        let flight = Box::new(Flight {
+        let entry = Box::new(OutstandingRequest {
             reply,
             ticket,
             command,
-            asked,
+            credits_requested,
             async_id: None,
             cancelled: false,
             cancel_sent: false,
@@ -273,7 +273,7 @@ impl Core {
             exposed: None,
             counting,
         });
-        self.flights.insert(message_id, flight);
+        self.outstanding.insert(message_id, entry);
         let (head, payload) = (std::mem::take(&mut request.message), std::mem::take(&mut request.payload));
         self.emit(head, payload, encrypted)
     }
@@ -292,24 +292,24 @@ impl Core {
 
     /// The caller dropped its call: cancels the request at the server if it is pending (MS-SMB2 3.2.4.24).
     pub(super) fn cancel(&mut self, ticket: u64) -> Result<(), Lost> {
-        let Some((id, flight)) = self.flights.iter_mut().find(|(_, f)| f.ticket == ticket) else {
+        let Some((id, entry)) = self.outstanding.iter_mut().find(|(_, f)| f.ticket == ticket) else {
             return Ok(());
         };
-        flight.cancelled = true;
+        entry.cancelled = true;
         let id = *id;
         self.send_cancel(id)
     }
 
-    /// Sends the CANCEL of a flight that is cancelled and pending, but only once. A CANCEL has the MessageId of its
+    /// Sends the CANCEL of a request that is cancelled and pending, but only once. A CANCEL has the MessageId of its
     /// request, so with AES-GMAC two of them would be signed under one nonce (MS-SMB2 3.1.4.1). Without an interim
     /// response the final response is already on its way.
     fn send_cancel(&mut self, message_id: u64) -> Result<(), Lost> {
-        let Some(flight) = self.flights.get_mut(&message_id) else { return Ok(()) };
-        let (Some(async_id), true, false) = (flight.async_id, flight.cancelled, flight.cancel_sent) else {
+        let Some(entry) = self.outstanding.get_mut(&message_id) else { return Ok(()) };
+        let (Some(async_id), true, false) = (entry.async_id, entry.cancelled, entry.cancel_sent) else {
             return Ok(());
         };
-        flight.cancel_sent = true;
-        let encrypted = flight.encrypted;
+        entry.cancel_sent = true;
+        let encrypted = entry.encrypted;
         let mut head = Vec::with_capacity(HEADER_LEN + 4);
         let header = Header {
             command: Command::CANCEL,
@@ -332,26 +332,26 @@ impl Core {
     }
 
     /// Sends a request of this client's own, if there is a credit for it.
-    fn tell(&mut self, now: Instant, request: Request) -> Result<(), Lost> {
+    fn send_own(&mut self, now: Instant, request: Request) -> Result<(), Lost> {
         if self.credits == 0 {
             return Ok(()); // the file stays open until the session ends
         }
-        self.start(now, Submitted { request, reply: None, ticket: 0 }, None)
+        self.start(now, SubmittedRequest { request, reply: None, ticket: 0 }, None)
     }
 
     /// Whether a request has waited too long for its response.
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.flights.values().any(|f| f.deadline <= now)
+        self.outstanding.values().any(|f| f.deadline <= now)
     }
 
     /// The connection has ended: completes all waiting callers with an error.
     pub(super) fn fail(&mut self, why: Lost) {
-        let parked = self.parked.drain().map(|(_, (flight, _))| flight);
-        for flight in self.flights.drain().map(|(_, f)| f).chain(parked) {
-            if let Some(counting) = flight.counting {
+        let parked = self.parked.drain().map(|(_, (entry, _))| entry);
+        for entry in self.outstanding.drain().map(|(_, f)| f).chain(parked) {
+            if let Some(counting) = entry.counting {
                 counting.abandon();
             }
-            if let Some(reply) = flight.reply {
+            if let Some(reply) = entry.reply {
                 let _ = reply.send(Err(RequestError::Lost(why)));
             }
         }

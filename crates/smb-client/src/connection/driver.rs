@@ -17,7 +17,7 @@ use rdma::{Exposed, Rights};
 
 use super::Rdma;
 use super::core::{Core, Limits};
-use super::queue::{Input, QUEUE_MAX, Queue, Submitted};
+use super::queue::{Input, QUEUE_MAX, Queue, SubmittedRequest};
 use super::transport::{Arrival, ExposeError, Transport};
 use crate::{Lost, RequestError};
 
@@ -31,10 +31,10 @@ pub(super) struct Driver {
     inputs: VecDeque<Input>,
     cancelled: Vec<u64>,
     /// READs that wait for memory, each with its deadline.
-    starved: VecDeque<(Submitted, Instant)>,
-    /// Memory for the first of `starved`.
+    waiting_reads: VecDeque<(SubmittedRequest, Instant)>,
+    /// Memory for the first of `waiting_reads`.
     memory: Memory,
-    patience: Duration,
+    memory_timeout: Duration,
     timer: Option<BoxFuture<()>>,
     tick: Duration,
     /// When all handles were dropped; `None` while one exists.
@@ -55,7 +55,7 @@ const TURNS: usize = 16;
 /// Maximum number of messages received in one turn.
 const ARRIVALS: usize = 256;
 /// How long outstanding requests may take after all handles are dropped.
-const FAREWELL: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Driver {
     pub(super) fn new(
@@ -78,11 +78,11 @@ impl Driver {
             env,
             inputs: VecDeque::new(),
             cancelled: Vec::new(),
-            starved: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
             memory: Memory::None,
-            patience: limits.request_timeout,
+            memory_timeout: limits.request_timeout,
             timer: None,
-            tick: (limits.request_timeout / 4).min(FAREWELL / 4),
+            tick: (limits.request_timeout / 4).min(CLOSE_TIMEOUT / 4),
             closing: None,
             credit_stalled: false,
             _counted: counted,
@@ -102,17 +102,17 @@ impl Driver {
             while direct.event().await.is_ok() {}
         }
         for input in self.inputs.drain(..).chain(waiting) {
-            if let Input::Call(Submitted { reply: Some(reply), .. }) = input {
+            if let Input::Call(SubmittedRequest { reply: Some(reply), .. }) = input {
                 let _ = reply.send(Err(RequestError::Lost(why)));
             }
         }
-        for reply in self.starved.drain(..).filter_map(|(call, _)| call.reply) {
+        for reply in self.waiting_reads.drain(..).filter_map(|(call, _)| call.reply) {
             let _ = reply.send(Err(RequestError::Lost(why)));
         }
         self.core.fail(why);
         let queue = Arc::clone(&self.queue);
         drop(self);
-        queue.set_gone();
+        queue.set_closed();
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
@@ -136,11 +136,11 @@ impl Driver {
             let limit = self.core.message_limit();
             match self.transport.receive(cx, limit) {
                 Poll::Pending => break,
-                Poll::Ready(arrival) => self.arrived(now, arrival?)?,
+                Poll::Ready(arrival) => self.handle(now, arrival?)?,
             }
             any = true;
         }
-        self.queue.saw_credits(self.core.credits());
+        self.queue.record_credits(self.core.credits());
         if self.queue.take(cx, &mut self.inputs, &mut self.cancelled) && self.closing.is_none() {
             self.closing = Some(now);
             any = true;
@@ -149,7 +149,7 @@ impl Driver {
             self.core.cancel(ticket)?;
         }
         any |= self.start(cx, now)?;
-        for stag in std::mem::take(&mut self.core.dying) {
+        for stag in std::mem::take(&mut self.core.stags_to_invalidate) {
             self.transport.invalidate(stag)?;
             any = true;
         }
@@ -161,7 +161,7 @@ impl Driver {
         Ok(any)
     }
 
-    fn arrived(&mut self, now: Instant, arrival: Arrival) -> Result<(), Lost> {
+    fn handle(&mut self, now: Instant, arrival: Arrival) -> Result<(), Lost> {
         match arrival {
             Arrival::Message { data, invalidated } => self.core.message(now, data, invalidated),
             Arrival::Invalidated { stag, exposed } => self.core.invalidated(now, stag, exposed),
@@ -170,7 +170,7 @@ impl Driver {
 
     /// Starts calls in order, as long as credits and queue space last.
     fn start(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, Lost> {
-        let mut any = self.feed(cx, now);
+        let mut any = self.resume_read(cx, now);
         while let Some(input) = self.inputs.front_mut() {
             let call = match input {
                 Input::Setting(_) => {
@@ -205,8 +205,8 @@ impl Driver {
                     continue;
                 }
             }
-            if let (false, Some(Rdma::Read(_))) = (self.starved.is_empty(), &call.request.rdma) {
-                if self.starve(now) {
+            if let (false, Some(Rdma::Read(_))) = (self.waiting_reads.is_empty(), &call.request.rdma) {
+                if self.set_read_aside(now) {
                     continue;
                 }
                 break;
@@ -219,7 +219,7 @@ impl Driver {
                         if let Some(Input::Call(call)) = self.inputs.front_mut() {
                             call.request.rdma = Some(later);
                         }
-                        if matches!(self.memory, Memory::Waiting(_)) && self.starve(now) {
+                        if matches!(self.memory, Memory::Waiting(_)) && self.set_read_aside(now) {
                             continue;
                         }
                         break;
@@ -235,31 +235,33 @@ impl Driver {
     }
 
     /// Sets the READ at the front aside to wait for memory. Returns false if too many READs already wait.
-    fn starve(&mut self, now: Instant) -> bool {
-        if self.starved.len() >= QUEUE_MAX {
+    fn set_read_aside(&mut self, now: Instant) -> bool {
+        if self.waiting_reads.len() >= QUEUE_MAX {
             return false;
         }
         if let Some(Input::Call(call)) = self.inputs.pop_front() {
-            self.starved.push_back((call, now + self.patience));
+            self.waiting_reads.push_back((call, now + self.memory_timeout));
         }
         true
     }
 
     /// Gives memory, if available, to the READ that has waited longest, and makes it the next to start. Returns
     /// whether it did.
-    fn feed(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        self.give_up(now);
+    fn resume_read(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        self.fail_expired_reads(now);
         // A READ that already has its memory starts first.
-        let fed = |i: &Input| matches!(i, Input::Call(c) if matches!(c.request.rdma, Some(Rdma::Into(..))));
-        if self.inputs.front().is_some_and(fed) {
+        let has_memory =
+            |i: &Input| matches!(i, Input::Call(c) if matches!(c.request.rdma, Some(Rdma::Into(..))));
+        if self.inputs.front().is_some_and(has_memory) {
             return false;
         }
-        let Some(Some(Rdma::Read(length))) = self.starved.front().map(|(call, _)| &call.request.rdma) else {
+        let Some(Some(Rdma::Read(length))) = self.waiting_reads.front().map(|(call, _)| &call.request.rdma)
+        else {
             return false;
         };
         let length = *length;
         let Some(bufs) = self.sink(cx, length) else { return false };
-        if let Some((mut call, _)) = self.starved.pop_front() {
+        if let Some((mut call, _)) = self.waiting_reads.pop_front() {
             call.request.rdma = Some(Rdma::Into(bufs, length));
             self.inputs.push_front(Input::Call(call));
         }
@@ -267,8 +269,8 @@ impl Driver {
     }
 
     /// Fails the waiting READs whose callers are gone or whose deadline has passed.
-    fn give_up(&mut self, now: Instant) {
-        while let Some((call, until)) = self.starved.front_mut() {
+    fn fail_expired_reads(&mut self, now: Instant) {
+        while let Some((call, until)) = self.waiting_reads.front_mut() {
             let gone = call.reply.as_ref().is_some_and(|r| r.is_closed());
             if !gone && *until > now {
                 break;
@@ -280,15 +282,15 @@ impl Driver {
             if let Some(reply) = call.reply.take() {
                 let _ = reply.send(Err(RequestError::NoMemory { needed }));
             }
-            self.starved.pop_front();
+            self.waiting_reads.pop_front();
         }
-        if self.starved.is_empty() {
+        if self.waiting_reads.is_empty() {
             self.memory = Memory::None; // the READ that requested this memory is gone
         }
     }
 
     fn fail_front(&mut self, error: RequestError) {
-        if let Some(Input::Call(Submitted { reply: Some(reply), .. })) = self.inputs.pop_front() {
+        if let Some(Input::Call(SubmittedRequest { reply: Some(reply), .. })) = self.inputs.pop_front() {
             let _ = reply.send(Err(error));
         }
     }
@@ -357,10 +359,10 @@ impl Driver {
     fn is_over(&self, now: Instant) -> bool {
         self.closing.is_some_and(|since| {
             let done = self.inputs.is_empty()
-                && self.starved.is_empty()
+                && self.waiting_reads.is_empty()
                 && self.core.is_idle()
                 && self.transport.is_flushed();
-            done || now >= since + FAREWELL
+            done || now >= since + CLOSE_TIMEOUT
         })
     }
 
@@ -369,7 +371,7 @@ impl Driver {
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         loop {
             if self.timer.is_none() {
-                if self.core.is_idle() && self.closing.is_none() && self.starved.is_empty() {
+                if self.core.is_idle() && self.closing.is_none() && self.waiting_reads.is_empty() {
                     return Poll::Pending;
                 }
                 let (env, tick) = (self.env.clone(), self.tick);
@@ -382,7 +384,7 @@ impl Driver {
             }
             self.timer = None;
             let now = self.env.now();
-            self.give_up(now);
+            self.fail_expired_reads(now);
             if self.core.is_late(now) {
                 return Poll::Ready(Lost::TimedOut);
             }

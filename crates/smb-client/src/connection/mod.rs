@@ -26,7 +26,7 @@ use smb_wire::header::OFFSET_FLAGS;
 use smb_wire::{Command, Decode, Encode, Header, HeaderFlags, MessageBuilder, NtStatus};
 
 use crate::{Lost, RequestError};
-pub(crate) use core::{Agreed, Limits};
+pub(crate) use core::{Limits, NegotiatedParameters};
 pub(crate) use counting::Counted;
 pub(crate) use protect::{Channel, Ciphers};
 pub(crate) use queue::Call;
@@ -225,13 +225,13 @@ impl Connection {
     }
 
     /// Queues a request without waiting for its response. The request is dropped if the connection has ended.
-    pub(crate) fn tell(&self, request: Request) {
-        self.handle.0.tell(request);
+    pub(crate) fn send_detached(&self, request: Request) {
+        self.handle.0.send_detached(request);
     }
 
     /// Sets the negotiated values for later calls.
-    pub(crate) fn agree(&self, agreed: Agreed) {
-        self.handle.0.configure(queue::Setting::Agreed(agreed));
+    pub(crate) fn set_parameters(&self, parameters: NegotiatedParameters) {
+        self.handle.0.configure(queue::Setting::Parameters(parameters));
     }
 
     /// Sets the session, its keys, and what must be signed and encrypted, for later calls.
@@ -241,8 +241,8 @@ impl Connection {
 
     /// The highest number of credits held so far: the largest charge that a request can use without being
     /// shortened.
-    pub(crate) fn credits_seen(&self) -> u32 {
-        self.handle.0.credits_seen()
+    pub(crate) fn credits_peak(&self) -> u32 {
+        self.handle.0.credits_peak()
     }
 
     /// Why the connection has ended; `None` if it has not.

@@ -13,7 +13,7 @@ use smb_direct::Counters;
 use tokio::sync::{Notify, oneshot};
 
 use super::core::close_orphan;
-use super::{Agreed, Channel, Request, Response};
+use super::{Channel, NegotiatedParameters, Request, Response};
 use crate::{Lost, RequestError};
 
 /// Maximum number of calls in the queue; callers wait while it is full.
@@ -22,7 +22,7 @@ pub(super) const QUEUE_MAX: usize = 4096;
 pub(super) type Reply = oneshot::Sender<Result<Response, RequestError>>;
 
 /// A request and the caller that waits for its response.
-pub(super) struct Submitted {
+pub(super) struct SubmittedRequest {
     pub(super) request: Request,
     /// `None` if no caller waits.
     pub(super) reply: Option<Reply>,
@@ -32,22 +32,22 @@ pub(super) struct Submitted {
 
 /// A setting for later calls.
 pub(super) enum Setting {
-    Agreed(Agreed),
+    Parameters(NegotiatedParameters),
     Channel(Arc<Channel>),
 }
 
 pub(super) enum Input {
-    Call(Submitted),
+    Call(SubmittedRequest),
     Setting(Setting),
 }
 
 #[derive(Default)]
 pub(super) struct Queue {
     inner: Mutex<Inner>,
-    credits_seen: AtomicU32,
+    credits_peak: AtomicU32,
     /// Copy of `Inner::ended.is_some()` that is read without the lock.
-    over: AtomicBool,
-    gone: Notify,
+    has_ended: AtomicBool,
+    closed: Notify,
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ struct Inner {
     closing: bool,
     ended: Option<Lost>,
     /// Whether it has ended and all buffers are released.
-    gone: bool,
+    is_closed: bool,
     tally: Option<Arc<Block>>,
 }
 
@@ -74,10 +74,10 @@ impl Inner {
 }
 
 impl Queue {
-    pub(super) fn tell(&self, request: Request) {
+    pub(super) fn send_detached(&self, request: Request) {
         let mut q = self.inner.lock();
         if q.ended.is_none() {
-            q.inputs.push_back(Input::Call(Submitted { request, reply: None, ticket: 0 }));
+            q.inputs.push_back(Input::Call(SubmittedRequest { request, reply: None, ticket: 0 }));
             wake(q.wake_driver());
         }
     }
@@ -95,22 +95,22 @@ impl Queue {
     }
 
     pub(super) fn ended(&self) -> Option<Lost> {
-        if self.over.load(Ordering::Acquire) { self.inner.lock().ended } else { None }
+        if self.has_ended.load(Ordering::Acquire) { self.inner.lock().ended } else { None }
     }
 
     pub(super) async fn closed(&self) {
         loop {
-            let mut gone = std::pin::pin!(self.gone.notified());
-            gone.as_mut().enable();
-            if self.inner.lock().gone {
+            let mut closed = std::pin::pin!(self.closed.notified());
+            closed.as_mut().enable();
+            if self.inner.lock().is_closed {
                 return;
             }
-            gone.await;
+            closed.await;
         }
     }
 
-    pub(super) fn credits_seen(&self) -> u32 {
-        self.credits_seen.load(Ordering::Relaxed)
+    pub(super) fn credits_peak(&self) -> u32 {
+        self.credits_peak.load(Ordering::Relaxed)
     }
 
     pub(super) fn direct_counters(&self) -> Option<Counters> {
@@ -119,8 +119,8 @@ impl Queue {
 
     // Used by the connection's task:
 
-    pub(super) fn saw_credits(&self, credits: u32) {
-        self.credits_seen.fetch_max(credits, Ordering::Relaxed);
+    pub(super) fn record_credits(&self, credits: u32) {
+        self.credits_peak.fetch_max(credits, Ordering::Relaxed);
     }
 
     pub(super) fn set_tally(&self, tally: Arc<Block>) {
@@ -153,7 +153,7 @@ impl Queue {
     pub(super) fn end(&self, why: Lost) -> VecDeque<Input> {
         let mut q = self.inner.lock();
         q.ended.get_or_insert(why);
-        self.over.store(true, Ordering::Release);
+        self.has_ended.store(true, Ordering::Release);
         let (inputs, blocked) = (std::mem::take(&mut q.inputs), std::mem::take(&mut q.blocked));
         q.driver = None;
         drop(q);
@@ -162,9 +162,9 @@ impl Queue {
     }
 
     /// Completes [`Queue::closed`].
-    pub(super) fn set_gone(&self) {
-        self.inner.lock().gone = true;
-        self.gone.notify_waiters();
+    pub(super) fn set_closed(&self) {
+        self.inner.lock().is_closed = true;
+        self.closed.notify_waiters();
     }
 }
 
@@ -177,36 +177,36 @@ fn wake(waker: Option<Waker>) {
 /// A call in progress: a future that returns its response. Dropping it cancels the call.
 pub(crate) struct Call {
     queue: Arc<Queue>,
-    state: State,
+    state: CallState,
 }
 
-enum State {
+enum CallState {
     /// The queue was full: the request is still here.
-    Outside(Option<Request>),
-    Inside {
+    Unqueued(Option<Request>),
+    Queued {
         ticket: u64,
-        answer: oneshot::Receiver<Result<Response, RequestError>>,
+        response: oneshot::Receiver<Result<Response, RequestError>>,
     },
-    Over,
+    Done,
 }
 
 impl Call {
     pub(super) fn new(queue: Arc<Queue>, request: Request) -> Call {
-        let mut call = Call { queue, state: State::Over };
-        call.state = match call.enter(request, None) {
+        let mut call = Call { queue, state: CallState::Done };
+        call.state = match call.enqueue(request, None) {
             Ok(state) => state,
-            Err(request) => State::Outside(Some(request)),
+            Err(request) => CallState::Unqueued(Some(request)),
         };
         call
     }
 
     /// Puts the request into the queue. If the queue is full, returns the request and registers `waker`, if any.
-    fn enter(&self, request: Request, waker: Option<&Waker>) -> Result<State, Request> {
+    fn enqueue(&self, request: Request, waker: Option<&Waker>) -> Result<CallState, Request> {
         let mut q = self.queue.inner.lock();
-        let (sender, answer) = oneshot::channel();
+        let (sender, response) = oneshot::channel();
         if let Some(why) = q.ended {
             let _ = sender.send(Err(RequestError::Lost(why)));
-            return Ok(State::Inside { ticket: 0, answer });
+            return Ok(CallState::Queued { ticket: 0, response });
         }
         if q.inputs.len() >= QUEUE_MAX {
             if let Some(waker) = waker {
@@ -216,11 +216,11 @@ impl Call {
         }
         q.next_ticket += 1;
         let ticket = q.next_ticket;
-        q.inputs.push_back(Input::Call(Submitted { request, reply: Some(sender), ticket }));
+        q.inputs.push_back(Input::Call(SubmittedRequest { request, reply: Some(sender), ticket }));
         let waker = q.wake_driver();
         drop(q);
         wake(waker);
-        Ok(State::Inside { ticket, answer })
+        Ok(CallState::Queued { ticket, response })
     }
 }
 
@@ -230,23 +230,23 @@ impl Future for Call {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match &mut self.state {
-                State::Outside(request) => {
+                CallState::Unqueued(request) => {
                     let Some(request) = request.take() else { return Poll::Pending };
-                    match self.enter(request, Some(cx.waker())) {
+                    match self.enqueue(request, Some(cx.waker())) {
                         Ok(state) => self.state = state,
                         Err(request) => {
-                            self.state = State::Outside(Some(request));
+                            self.state = CallState::Unqueued(Some(request));
                             return Poll::Pending;
                         }
                     }
                 }
-                State::Inside { answer, .. } => {
-                    let result = std::task::ready!(Pin::new(answer).poll(cx));
-                    self.state = State::Over;
+                CallState::Queued { response, .. } => {
+                    let result = std::task::ready!(Pin::new(response).poll(cx));
+                    self.state = CallState::Done;
                     // The task drops a sender only when the runtime drops the task.
                     return Poll::Ready(result.unwrap_or(Err(RequestError::Lost(Lost::Closed))));
                 }
-                State::Over => return Poll::Pending,
+                CallState::Done => return Poll::Pending,
             }
         }
     }
@@ -254,12 +254,12 @@ impl Future for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let State::Inside { ticket, answer } = &mut self.state {
-            answer.close();
-            if let Ok(answered) = answer.try_recv() {
+        if let CallState::Queued { ticket, response } = &mut self.state {
+            response.close();
+            if let Ok(received) = response.try_recv() {
                 // Closes a file that the response has opened.
-                if let Some(close) = answered.ok().and_then(|r| close_orphan(&r)) {
-                    self.queue.tell(close);
+                if let Some(close) = received.ok().and_then(|r| close_orphan(&r)) {
+                    self.queue.send_detached(close);
                 }
                 return;
             }

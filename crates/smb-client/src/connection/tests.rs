@@ -21,8 +21,10 @@ use smb_wire::{
 use tokio::sync::oneshot;
 
 use super::core::Core;
-use super::queue::{Setting, Submitted};
-use super::{Agreed, Channel, Ciphers, Connection, Limits, Rdma, Request, Response, Setup, Transport};
+use super::queue::{Setting, SubmittedRequest};
+use super::{
+    Channel, Ciphers, Connection, Limits, NegotiatedParameters, Rdma, Request, Response, Setup, Transport,
+};
 use crate::{Lost, RequestError};
 
 const LIMITS: Limits = Limits { credits: 100, request_timeout: Duration::from_secs(60) };
@@ -45,7 +47,8 @@ impl Bench {
     /// A core with large MTU and a session that signs messages as `channel` says.
     fn with(channel: Channel) -> Bench {
         let mut b = Bench::new();
-        b.core.apply(Setting::Agreed(Agreed { multi_credit: true, message_limit: 1 << 20 }));
+        b.core
+            .apply(Setting::Parameters(NegotiatedParameters { multi_credit: true, message_limit: 1 << 20 }));
         b.core.apply(Setting::Channel(Arc::new(channel)));
         b
     }
@@ -54,7 +57,7 @@ impl Bench {
     fn start(&mut self, request: Request, exposure: Option<Exposure>) -> (Header, Answer) {
         let (reply, answer) = oneshot::channel();
         self.tickets += 1;
-        let submitted = Submitted { request, reply: Some(reply), ticket: self.tickets };
+        let submitted = SubmittedRequest { request, reply: Some(reply), ticket: self.tickets };
         self.core.start(self.now, submitted, exposure).expect("started");
         (self.sent(), answer)
     }
@@ -343,7 +346,7 @@ fn encryption() {
     let (channel, sealer, opener) = encrypting();
     let mut b = Bench::with(channel);
     let (reply, mut answered) = oneshot::channel();
-    let submitted = Submitted { request: echo(), reply: Some(reply), ticket: 1 };
+    let submitted = SubmittedRequest { request: echo(), reply: Some(reply), ticket: 1 };
     b.core.start(b.now, submitted, None).expect("started");
     let (head, body) = b.core.out.pop_front().expect("a message");
     let mut plain = sg_to_vec(&body);
@@ -436,22 +439,22 @@ fn steering_tags() {
     let invalidated = Some((Stag(7), sink()));
     let message = sg(answer(&h, NtStatus::SUCCESS, 1, &body(8192)));
     b.core.message(b.now, message, invalidated).expect("fine");
-    assert!(b.core.dying.is_empty());
+    assert!(b.core.stags_to_invalidate.is_empty());
     assert!(reply.try_recv().expect("answered").expect("an answer").sink.is_some());
 
     // The server does not: the call completes after the client has invalidated the tag.
     let (h, mut reply) = b.start(read(), Some(exposure(8)));
     b.hear(answer(&h, NtStatus::SUCCESS, 1, &body(8192))).expect("fine");
-    assert_eq!(b.core.dying, [Stag(8)]);
+    assert_eq!(b.core.stags_to_invalidate, [Stag(8)]);
     assert!(reply.try_recv().is_err() && !b.core.is_idle());
     b.core.invalidated(b.now, Stag(8), Some(sink())).expect("fine");
     assert!(reply.try_recv().expect("answered").expect("an answer").sink.is_some());
-    b.core.dying.clear();
+    b.core.stags_to_invalidate.clear();
 
     // The response to a failed READ frees its tag too.
     let (h, mut reply) = b.start(read(), Some(exposure(9)));
     b.hear(answer(&h, NtStatus::ACCESS_DENIED, 1, &ErrorResponse::EMPTY)).expect("fine");
-    assert_eq!(b.core.dying, [Stag(9)]);
+    assert_eq!(b.core.stags_to_invalidate, [Stag(9)]);
     // A server that invalidates after its response violates the protocol.
     let late = b.core.invalidated(b.now, Stag(9), None);
     let why = Lost::Protocol("it invalidated a steering tag after its response");
@@ -459,7 +462,7 @@ fn steering_tags() {
     assert_eq!(reply.try_recv().err(), Some(oneshot::error::TryRecvError::Empty));
     b.core.fail(why);
     assert!(matches!(reply.try_recv(), Ok(Err(RequestError::Lost(w))) if w == why));
-    b.core.dying.clear();
+    b.core.stags_to_invalidate.clear();
 
     // The tag of another request.
     let (one, _kept) = b.start(read(), Some(exposure(10)));
@@ -478,7 +481,7 @@ fn descriptors_are_filled_in() {
     b.hear(ok(&h, 10)).expect("fine");
     let write = WriteRequest { channel_info: &[0; 16], remaining_bytes: 8192, ..WriteRequest::default() };
     for request in [read(), Request::new(Command::WRITE, &write).expect("encoded")] {
-        let submitted = Submitted { request, reply: None, ticket: 0 };
+        let submitted = SubmittedRequest { request, reply: None, ticket: 0 };
         b.core.start(b.now, submitted, Some(exposure(0x0506_0708))).expect("started");
         let (head, _) = b.core.out.pop_front().expect("a message");
         let want = [&0x1_0000u64.to_le_bytes()[..], &[8, 7, 6, 5], &8192u32.to_le_bytes()].concat();

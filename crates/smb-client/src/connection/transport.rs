@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use arena::{Arena, Data, IoBuf, Sg};
 use rdma::{Down, Exposed, Exposure, RdmaError, Rights, Stag, WcError};
 use smb_direct::{Event, SmbDirect, SmbDirectError};
-use smb_tcp::{End, Filled, Receiver, Sender, StreamError};
+use smb_tcp::{End, ReadOutcome, Receiver, Sender, StreamError};
 use tokio::net::TcpStream;
 
 use crate::Lost;
@@ -75,8 +75,8 @@ impl Transport {
                     return Poll::Ready(Ok(Arrival::Message { data, invalidated: None }));
                 }
                 match std::task::ready!(t.receiver.poll(cx, &mut t.stream, limit, &mut t.arrived)) {
-                    Ok(Filled::Some) => {}
-                    Ok(Filled::End) => return Poll::Ready(Err(Lost::ByServer)),
+                    Ok(ReadOutcome::Bytes) => {}
+                    Ok(ReadOutcome::Closed) => return Poll::Ready(Err(Lost::ByServer)),
                     Err(e) => return Poll::Ready(Err(of_stream(&e))),
                 }
             },

@@ -42,7 +42,7 @@ pub(crate) async fn log_on(
     env: &Env,
 ) -> Result<LoggedOn, ConnectError> {
     let done = exchange(connection, host, options, negotiated, env, None).await?;
-    let Exchanged { session_id, keys, flags, signing } = done;
+    let ExchangeResult { session_id, keys, flags, signing } = done;
     // MS-SMB2 3.2.5.3.3: a guest session was not requested.
     if flags.intersects(SessionFlags::IS_GUEST | SessionFlags::IS_NULL) {
         return Err(ConnectError::Refused(
@@ -105,7 +105,7 @@ pub(crate) async fn bind(
 ///
 /// # Errors
 /// The errors of [`log_on`].
-pub(crate) async fn log_on_again(
+pub(crate) async fn reauthenticate(
     connection: &Connection,
     host: &str,
     options: &ConnectOptions,
@@ -136,7 +136,7 @@ fn initiator(host: &str, options: &ConnectOptions, env: &Env) -> Initiator {
     Initiator::ntlm(options.credentials.clone(), random, now, &format!("cifs/{host}"))
 }
 
-struct Exchanged {
+struct ExchangeResult {
     session_id: u64,
     keys: SessionKeys,
     flags: SessionFlags,
@@ -150,7 +150,7 @@ async fn exchange(
     negotiated: &Negotiated,
     env: &Env,
     binding: Option<&Channel>,
-) -> Result<Exchanged, ConnectError> {
+) -> Result<ExchangeResult, ConnectError> {
     let mut initiator = initiator(host, options, env);
     let mut token = initiator.first_token(&negotiated.hint)?;
     let mut session_id = binding.map_or(0, |s| s.session_id);
@@ -206,7 +206,7 @@ async fn exchange(
                     check(&signing, &response)?;
                 }
                 let session_id = response.header.session_id;
-                return Ok(Exchanged { session_id, keys, flags: body.session_flags, signing });
+                return Ok(ExchangeResult { session_id, keys, flags: body.session_flags, signing });
             }
             status => return Err(ConnectError::LogOn(status)),
         }

@@ -6,5 +6,5 @@ mod negotiate;
 pub(crate) mod rdma;
 
 pub(crate) use dial::{dial, dial_direct, no_rdma, within};
-pub(crate) use log_on::{LoggedOn, bind, log_on, log_on_again};
+pub(crate) use log_on::{LoggedOn, bind, log_on, reauthenticate};
 pub(crate) use negotiate::{Negotiated, negotiate, validate};

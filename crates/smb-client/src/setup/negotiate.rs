@@ -16,7 +16,7 @@ use smb_wire::msg::{
 };
 use smb_wire::{Command, FileId, Guid, HeaderFlags, NtStatus};
 
-use crate::connection::{Agreed, Connection, Request, Setup};
+use crate::connection::{Connection, NegotiatedParameters, Request, Setup};
 use crate::{ConnectError, ConnectOptions, RequestError};
 
 /// The negotiated values of a connection.
@@ -114,7 +114,7 @@ pub(crate) async fn negotiate(
         negotiated.preauth.update(&[response.request.as_deref().unwrap_or_default()]);
         negotiated.preauth.update(&[&sg_to_vec(&response.message)]);
     }
-    connection.agree(Agreed {
+    connection.set_parameters(NegotiatedParameters {
         multi_credit: negotiated.dialect >= 0x0210
             && negotiated.server_capabilities.contains(Capabilities::LARGE_MTU),
         message_limit: negotiated.max_read.max(negotiated.max_transact) as usize + OVERHEAD,

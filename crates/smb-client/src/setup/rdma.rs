@@ -23,9 +23,9 @@ pub(crate) enum DirectError {
 }
 
 /// Maximum time for a connection if there is an alternative.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Timeout of the first SMB Direct negotiation.
-const FIRST_PATIENCE: Duration = Duration::from_millis(1000);
+const FIRST_NEGOTIATION_TIME_LIMIT: Duration = Duration::from_millis(1000);
 /// Maximum number of announced addresses to try.
 const ADDRESSES_MAX: usize = 4;
 
@@ -41,7 +41,7 @@ pub(crate) async fn connect(
     timeout: Duration,
 ) -> Result<SmbDirect, DirectError> {
     let end = env.now() + timeout;
-    let mut patience = FIRST_PATIENCE;
+    let mut patience = FIRST_NEGOTIATION_TIME_LIMIT;
     loop {
         let left = end.saturating_duration_since(env.now());
         let options = iwarp::Options { setup_timeout: left, ..iwarp::Options::default() };
@@ -133,8 +133,11 @@ mod tests {
         };
         let why = ended.err().expect("the peer does not negotiate").to_string();
         let took = env.now() - began;
-        assert!(took >= FIRST_PATIENCE + Duration::from_millis(400), "one attempt only: {took:?}, {why}");
-        assert!(took < timeout + FIRST_PATIENCE, "{took:?}, {why}");
+        assert!(
+            took >= FIRST_NEGOTIATION_TIME_LIMIT + Duration::from_millis(400),
+            "one attempt only: {took:?}, {why}"
+        );
+        assert!(took < timeout + FIRST_NEGOTIATION_TIME_LIMIT, "{took:?}, {why}");
     }
 
     #[test]

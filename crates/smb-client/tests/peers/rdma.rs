@@ -61,7 +61,7 @@ async fn rdma_as_a_second_channel() {
         assert_eq!((report.kind, report.why_not_rdma), (TransportKind::Rdma, None));
         let sessions = peer.server.sessions();
         assert_eq!((sessions.len(), sessions[0].channels.len()), (1, 2));
-        client.authenticate_again().await.expect("by the second channel");
+        client.reauthenticate().await.expect("by the second channel");
         let tree = tree_of(&client).await;
         everything(&tree).await;
         transfers(&tree).await;

@@ -205,7 +205,7 @@ async fn every_dialect_signed_and_encrypted() {
             assert_eq!((report.dialect, report.cipher.is_some()), (dialect, encrypt));
             let tree = client.tree("files").await.expect("the share");
             everything(&tree, &smbd.folder.join("files")).await;
-            client.authenticate_again().await.expect("still the same user");
+            client.reauthenticate().await.expect("still the same user");
             tree.stat("").await.expect("with the same keys");
             client.logoff().await.expect("logged off");
         }

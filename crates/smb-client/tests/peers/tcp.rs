@@ -47,7 +47,7 @@ async fn every_dialect() {
             assert_eq!(report.dialect, dialect);
             assert_eq!((report.cipher.is_some(), report.signing.is_some()), (encrypt, !encrypt));
             everything(&tree_of(&client).await).await;
-            client.authenticate_again().await.expect("still the same user");
+            client.reauthenticate().await.expect("still the same user");
             tree_of(&client).await.stat("").await.expect("with the same keys");
             client.logoff().await.expect("logged off");
         }

@@ -518,7 +518,7 @@ fn a_server_notices_a_vanished_client() {
                 break (at, end);
             }
             if is_sent && p.poll_transmit(at).is_some() {
-                p.handle_keep_alive_left(at);
+                p.handle_keep_alive_sent(at);
             }
         };
         assert_eq!(end.1, End::TimedOut(Timer::KeepAlive));
@@ -560,13 +560,13 @@ fn timers() {
     assert_eq!((m.flags, m.data_length), (DataTransferFlags::RESPONSE_REQUESTED, 0));
     // The time for the answer starts when the keep-alive has been sent.
     assert_eq!((p.poll_transmit(s(120)), p.poll_timeout()), (None, Some(s(125))));
-    p.handle_keep_alive_left(s(124));
+    p.handle_keep_alive_sent(s(124));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(128))), (Some(s(129)), Ok(())));
     // An answer keeps the connection; without one it ends.
     let mut alive = established(SmbDirectOptions::default());
     assert_eq!(alive.handle_timeout(s(120)), Ok(()));
     assert!(alive.poll_transmit(s(120)).is_some());
-    alive.handle_keep_alive_left(s(120));
+    alive.handle_keep_alive_sent(s(120));
     assert_eq!(alive.handle_receive(s(121), &data(0, 0).to_bytes(), 20), Ok(Received::Nothing));
     assert_eq!((alive.poll_timeout(), alive.handle_timeout(s(125))), (Some(s(241)), Ok(())));
     assert_eq!(p.handle_timeout(s(129)), Err(End::TimedOut(Timer::KeepAlive)));
@@ -576,7 +576,7 @@ fn timers() {
     p.handle_transfer(s(100));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(120))), (Some(s(220)), Ok(())));
     assert_eq!((p.handle_timeout(s(220)), p.poll_transmit(s(220)).is_some()), (Ok(()), true));
-    p.handle_keep_alive_left(s(220));
+    p.handle_keep_alive_sent(s(220));
     p.handle_transfer(s(224));
     assert_eq!((p.poll_timeout(), p.handle_timeout(s(225))), (Some(s(344)), Ok(())));
 

@@ -48,7 +48,7 @@ async fn connected(options: Options, recording: Option<Recording>) -> Ends {
 
 #[tokio::test]
 async fn messages_and_transfers() {
-    for crc in [Crc::IfAsked, Crc::Require] {
+    for crc in [Crc::IfRequested, Crc::Require] {
         let mut ends = connected(Options { crc, ord: 2, ..Options::default() }, None).await;
         for n in [1, 1340, 1341, 100_000, 1 << 20] {
             ends.client().send(payload(&bytes(n, 1), 5000), None).expect("it fits");

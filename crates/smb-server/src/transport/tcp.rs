@@ -8,7 +8,7 @@ use std::time::Duration;
 use arena::{Pipes, Sg};
 use env::{Env, Moment};
 use rustix::net::sockopt;
-use smb_tcp::{End, Filled, Receiver, Sender};
+use smb_tcp::{End, ReadOutcome, Receiver, Sender};
 use tokio::net::TcpStream;
 
 use super::{Admitted, Deadlines, ShutdownState, TURNS, guarded, report};
@@ -157,8 +157,8 @@ impl TcpConnection {
             self.receiver.use_pipes(self.engine.prefers_pipes().then_some(&self.pipes));
             let limit = self.engine.message_limit();
             match self.receiver.poll(cx, &mut self.stream, limit, &mut self.arrived) {
-                Poll::Ready(Ok(Filled::Some)) => (any, read) = (true, true),
-                Poll::Ready(Ok(Filled::End)) => self.ended = true,
+                Poll::Ready(Ok(ReadOutcome::Bytes)) => (any, read) = (true, true),
+                Poll::Ready(Ok(ReadOutcome::Closed)) => self.ended = true,
                 Poll::Ready(Err(e)) => return Err(e.into()),
                 Poll::Pending => break,
             }

@@ -21,7 +21,7 @@ pub(super) enum Plan {
     /// The whole message goes into one chunk, followed by the next messages.
     Chunk,
     /// The bytes that have arrived stay in their chunk; the remainder gets separate buffers.
-    Apart,
+    SeparateRemainder,
     /// The whole message gets separate buffers, contiguous if possible: it is longer than a chunk.
     Whole,
 }
@@ -42,7 +42,7 @@ impl Receiver {
                 && Header::decode(m).is_ok_and(|h| h.command == command && h.next_command == 0)
         });
         if apart && rest.len().max(need - rest.len()) >= LARGE_MIN {
-            Plan::Apart
+            Plan::SeparateRemainder
         } else if need > CHUNK_MAX {
             Plan::Whole
         } else {
@@ -60,7 +60,7 @@ impl Receiver {
                 }
                 [chunk].into_iter().collect()
             }
-            Plan::Apart => self.arena.try_alloc_sg(need - rest.len(), Class::Payload)?,
+            Plan::SeparateRemainder => self.arena.try_alloc_sg(need - rest.len(), Class::Payload)?,
             Plan::Whole => {
                 let length = need - FRAME_LEN;
                 let run =
@@ -78,14 +78,14 @@ impl Receiver {
     /// message wait for memory for its remainder. If message starts could take all of the memory, they would wait
     /// forever.
     pub(super) fn affordable(&self) -> usize {
-        if self.arena.shared_free() > self.most { self.size } else { CHUNK_MIN }
+        if self.arena.shared_free() > self.message_max { self.size } else { CHUNK_MIN }
     }
 
     /// Returns a chunk of about `size` bytes: the last one again, or one from the payload budget, or a small one
     /// from the reserve. The reserve keeps messages without payload readable when payload memory is exhausted.
     pub(super) fn chunk(&mut self, size: usize) -> Option<IoBufMut> {
-        if let Some(spent) = self.spent.take()
-            && let Ok(mut again) = spent.try_unfreeze()
+        if let Some(last_chunk) = self.last_chunk.take()
+            && let Ok(mut again) = last_chunk.try_unfreeze()
             && again.capacity() >= size
         {
             again.set_len(0);
@@ -126,7 +126,7 @@ pub(super) fn fill(rest: &IoBuf, need: usize, plan: Plan, mut memory: SgMut) -> 
             passes::count(Pass::Copy, rest.len());
             State::Chunk(chunk)
         }
-        Plan::Apart => {
+        Plan::SeparateRemainder => {
             let parts = [rest.slice(FRAME_LEN..rest.len())].into_iter().collect();
             State::Large(Large { parts, sinks: memory, at: 0, left: need - rest.len() })
         }

@@ -12,7 +12,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::memory::{Plan, fill};
-use super::{Filled, GO_ON, Large, Receiver, State, Step};
+use super::{CONTINUE, Large, ReadOutcome, Receiver, State, Step};
 use crate::End;
 
 /// The shortest payload that goes into a pipe, in bytes.
@@ -24,7 +24,7 @@ impl Receiver {
     /// Whether the payload of a message of `need` bytes, framing included, may go into a pipe. `rest` has arrived.
     pub(super) fn may_be_piped(&self, rest: &[u8], need: usize) -> bool {
         self.pipes.is_some()
-            && !self.shattered
+            && !self.is_fragmented
             && self.end == End::Server
             && need >= WRITE_HEAD + PIPE_MIN
             && rest.len() >= WRITE_HEAD
@@ -41,7 +41,7 @@ impl Receiver {
         let memory = self.arena.try_alloc_sg(length, Class::Payload)?;
         Some(match self.pipes.as_ref()?.take(memory, length) {
             Ok(piped) => State::Pipe { head: rest.slice(FRAME_LEN..rest.len()), piped },
-            Err(memory) => fill(rest, need, Plan::Apart, memory),
+            Err(memory) => fill(rest, need, Plan::SeparateRemainder, memory),
         })
     }
 
@@ -59,27 +59,27 @@ impl Receiver {
             return Poll::Pending;
         };
         match spliced? {
-            Spliced::Some(0) => Poll::Ready(Ok(Some(Filled::End))),
+            Spliced::Some(0) => Poll::Ready(Ok(Some(ReadOutcome::Closed))),
             Spliced::Some(n) => {
                 self.received += n as u64;
                 if piped.is_whole() {
                     out.push_back([head].into_iter().collect());
                     self.piped = Some(piped);
-                    return Poll::Ready(Ok(Some(Filled::Some)));
+                    return Poll::Ready(Ok(Some(ReadOutcome::Bytes)));
                 }
                 self.state = State::Pipe { head, piped };
-                GO_ON
+                CONTINUE
             }
             // The payload arrives in more segments than a pipe has slots; later ones probably do, too.
             Spliced::Full => {
-                (self.heads, self.shattered) = (false, true);
+                (self.reads_head_only, self.is_fragmented) = (false, true);
                 let length = piped.len();
                 let sinks = piped.into_memory()?;
                 let left = length - sinks.iter().map(IoBufMut::len).sum::<usize>();
                 let at = sinks.iter().take_while(|s| s.len() == s.capacity()).count();
                 let parts = [head].into_iter().collect();
                 self.state = State::Large(Large { parts, sinks, at, left });
-                GO_ON
+                CONTINUE
             }
         }
     }

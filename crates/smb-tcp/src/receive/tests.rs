@@ -7,7 +7,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::pipe::{PIPE_MIN, WRITE_HEAD};
-use super::{Filled, Receiver};
+use super::{ReadOutcome, Receiver};
 use crate::End;
 
 const MIB: usize = 1 << 20;
@@ -33,7 +33,7 @@ async fn next(receiver: &mut Receiver, stream: &mut TcpStream, out: &mut VecDequ
             return sg_to_vec(&message);
         }
         let filled = poll_fn(|cx| receiver.poll(cx, stream, MIB, out)).await.expect("the stream is in order");
-        assert_eq!(filled, Filled::Some);
+        assert_eq!(filled, ReadOutcome::Bytes);
     }
 }
 
@@ -61,7 +61,7 @@ async fn memory_that_was_waited_for_may_be_scattered() {
                 if receiver.waits_for_memory() {
                     return std::task::Poll::Ready(());
                 }
-                polled.map(|filled| assert_eq!(filled.expect("in order"), Filled::Some))
+                polled.map(|filled| assert_eq!(filled.expect("in order"), ReadOutcome::Bytes))
             })
             .await;
         }
@@ -137,7 +137,7 @@ impl Piping {
                         if receiver.received() == received + step {
                             return std::task::Poll::Ready(());
                         }
-                        polled.map(|filled| assert_eq!(filled.expect("in order"), Filled::Some))
+                        polled.map(|filled| assert_eq!(filled.expect("in order"), ReadOutcome::Bytes))
                     })
                     .await;
                 }

@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::hostile::{self, TERMINATE};
 use super::loopback::ANY;
 use super::*;
-use crate::activity::Made;
+use crate::activity::Role;
 use crate::iwarp::IwarpQueuePair;
 use crate::iwarp::ddp::Header;
 use crate::{Down, QueuePair, Remote, Stag};
@@ -24,7 +24,7 @@ async fn half() -> (IwarpQueuePair, TcpStream) {
     let at = listener.local_addr().expect("bound");
     let (ours, theirs) = tokio::join!(listener.accept(), TcpStream::connect(at));
     let (ours, peer) = ours.expect("accepted");
-    let qp = IwarpQueuePair::new(ours, peer, Env::real(), config(), LINGER, Made::Accepted);
+    let qp = IwarpQueuePair::new(ours, peer, Env::real(), config(), LINGER, Role::Accepted);
     (qp, theirs.expect("connected"))
 }
 

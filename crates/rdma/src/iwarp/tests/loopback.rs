@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use env::Env;
 
-use crate::conformance::{Pair, Shape, conformance};
+use crate::conformance::{Pair, PairOptions, conformance};
 use crate::iwarp::{Crc, IwarpQueuePair, Listener, Options, connect};
 
 pub(super) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -28,7 +28,7 @@ pub(super) async fn connected(options: Options) -> (IwarpQueuePair, IwarpQueuePa
     (qp, responder)
 }
 
-fn options(shape: Shape) -> Options {
+fn options(shape: PairOptions) -> Options {
     Options {
         ird: shape.ird,
         ord: shape.ord,
@@ -42,7 +42,7 @@ fn options(shape: Shape) -> Options {
 mod without_crc {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (a, b) = connected(options(shape)).await;
         Pair::new(a, b)
     }
@@ -53,7 +53,7 @@ mod without_crc {
 mod with_crc {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (a, b) = connected(Options { crc: Crc::Require, ..options(shape) }).await;
         Pair::new(a, b)
     }
@@ -64,7 +64,7 @@ mod with_crc {
 mod small_segments {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (a, b) = connected(Options { max_fpdu: Some(1448), ..options(shape) }).await;
         Pair::new(a, b)
     }
@@ -75,7 +75,7 @@ mod small_segments {
 mod responder_starts {
     use super::*;
 
-    async fn make(shape: Shape) -> Pair {
+    async fn make(shape: PairOptions) -> Pair {
         let (b, a) = connected(Options { max_fpdu: Some(512), crc: Crc::Require, ..options(shape) }).await;
         Pair::new(a, b)
     }

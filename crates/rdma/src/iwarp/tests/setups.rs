@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use super::loopback::{ANY, connected};
 use super::*;
 use crate::iwarp::mpa::{Enhanced, FRAME_LEN, Frame, FrameError, Kind, PRIVATE_MAX};
-use crate::iwarp::{Crc, Incoming, Listener, Options, SetupError, connect};
+use crate::iwarp::{ConnectionRequest, Crc, Listener, Options, SetupError, connect};
 use crate::{Down, QueuePair};
 
 async fn listener(options: Options) -> (Listener, std::net::SocketAddr) {
@@ -18,7 +18,7 @@ async fn listener(options: Options) -> (Listener, std::net::SocketAddr) {
 }
 
 /// Sends `bytes` to a responder; returns its result, and the stream to read its answer from.
-async fn request(options: Options, bytes: &[u8]) -> (Result<Incoming, SetupError>, TcpStream) {
+async fn request(options: Options, bytes: &[u8]) -> (Result<ConnectionRequest, SetupError>, TcpStream) {
     let (listener, addr) = listener(options).await;
     let mut stream = TcpStream::connect(addr).await.expect("connected");
     stream.write_all(bytes).await.expect("written");
@@ -83,7 +83,7 @@ async fn answers_siw() {
 /// RFC 5044 7.1: CRCs are on when either side requests them; a side that has them turned off refuses.
 #[tokio::test]
 async fn crc_negotiation() {
-    for (ask, on) in [(Crc::IfAsked, false), (Crc::Require, true)] {
+    for (ask, on) in [(Crc::IfRequested, false), (Crc::Require, true)] {
         let asking = Frame { crc: true, ..frame(Kind::Request) };
         let (incoming, mut stream) =
             request(Options { crc: ask, ..Options::default() }, &bytes(&asking)).await;

@@ -9,7 +9,7 @@ use smb_wire::header::UNSOLICITED_MESSAGE_ID;
 use smb_wire::msg::{CloseFlags, CloseRequest, CreateResponse, ReadResponse};
 use smb_wire::{Command, Decode, HEADER_LEN, Header, HeaderFlags, NtStatus, compound};
 
-use super::{Core, Flight};
+use super::{Core, OutstandingRequest};
 use crate::Lost;
 use crate::connection::protect::{self, Channel};
 use crate::connection::{Request, Response};
@@ -90,39 +90,39 @@ impl Core {
             };
         }
         // MS-SMB2 3.2.5.1.2: a response must belong to a request.
-        let Some(flight) = self.flights.get_mut(&header.message_id) else {
+        let Some(entry) = self.outstanding.get_mut(&header.message_id) else {
             return Err(Lost::Protocol("a response without a request"));
         };
-        if header.command != flight.command {
+        if header.command != entry.command {
             return Err(Lost::Protocol("a response to another command than the requested one"));
         }
         let pending = header.status == NtStatus::PENDING && header.flags.contains(HeaderFlags::ASYNC);
-        authenticate(self.channel.as_deref(), flight, &header, &message, encrypted, pending)?;
+        authenticate(self.channel.as_deref(), entry, &header, &message, encrypted, pending)?;
         if let Some((stag, exposed)) = invalidated {
             // The server may only invalidate the tag of this request (MS-SMB2 3.2.5.1.4... S3-16).
-            if flight.stag != Some(stag) || flight.exposed.is_some() {
+            if entry.stag != Some(stag) || entry.exposed.is_some() {
                 return Err(Lost::Protocol("it invalidated a steering tag of another request"));
             }
-            flight.exposed = Some(exposed);
+            entry.exposed = Some(exposed);
         }
         self.credits = self.credits.saturating_add(u32::from(header.credits)).min(CREDITS_MAX);
-        self.asked -= u32::from(std::mem::take(&mut flight.asked));
+        self.credits_requested -= u32::from(std::mem::take(&mut entry.credits_requested));
         if pending {
             // MS-SMB2 3.2.5.1.5: the final response follows.
-            flight.async_id.get_or_insert(header.async_id);
-            flight.deadline = now + self.limits.request_timeout;
+            entry.async_id.get_or_insert(header.async_id);
+            entry.deadline = now + self.limits.request_timeout;
             return self.send_cancel(header.message_id);
         }
-        let Some(mut flight) = self.flights.remove(&header.message_id) else { return Ok(()) };
-        let (tree_id, request) = (flight.tree_id, flight.request.take());
+        let Some(mut entry) = self.outstanding.remove(&header.message_id) else { return Ok(()) };
+        let (tree_id, request) = (entry.tree_id, entry.request.take());
         let response = Response { header, message, encrypted, sink: None, tree_id, request };
-        match flight.stag {
+        match entry.stag {
             // The server has not invalidated this tag. This side does so before the caller gets its buffer back.
-            Some(stag) if flight.exposed.is_none() => {
-                self.dying.push(stag);
-                self.parked.insert(stag.0, (flight, response));
+            Some(stag) if entry.exposed.is_none() => {
+                self.stags_to_invalidate.push(stag);
+                self.parked.insert(stag.0, (entry, response));
             }
-            _ => self.complete(now, &mut flight, response)?,
+            _ => self.complete(now, &mut entry, response)?,
         }
         Ok(())
     }
@@ -141,26 +141,31 @@ impl Core {
         let Some(exposed) = exposed else {
             return Err(Lost::Protocol("it invalidated a steering tag after its response"));
         };
-        let (mut flight, response) = parked.remove();
-        flight.exposed = Some(exposed);
-        self.complete(now, &mut flight, response)
+        let (mut entry, response) = parked.remove();
+        entry.exposed = Some(exposed);
+        self.complete(now, &mut entry, response)
     }
 
-    fn complete(&mut self, now: Instant, flight: &mut Flight, mut response: Response) -> Result<(), Lost> {
-        if let Some(counting) = flight.counting.take() {
+    fn complete(
+        &mut self,
+        now: Instant,
+        entry: &mut OutstandingRequest,
+        mut response: Response,
+    ) -> Result<(), Lost> {
+        if let Some(counting) = entry.counting.take() {
             counting.end(now, &response);
         }
-        if let Some(Exposed::Sink { bufs, .. }) = flight.exposed.take() {
+        if let Some(Exposed::Sink { bufs, .. }) = entry.exposed.take() {
             response.sink = Some(Box::new(bufs));
         }
-        let unclaimed = match flight.reply.take() {
+        let unclaimed = match entry.reply.take() {
             Some(reply) => reply.send(Ok(response)).err(),
             None => None,
         };
         if let Some(Ok(response)) = unclaimed
             && let Some(close) = close_orphan(&response)
         {
-            self.tell(now, close)?;
+            self.send_own(now, close)?;
         }
         Ok(())
     }
@@ -169,7 +174,7 @@ impl Core {
 /// MS-SMB2 3.2.5.1.1 and 3.2.5.1.3: checks whether a response is authentic.
 fn authenticate(
     channel: Option<&Channel>,
-    flight: &Flight,
+    entry: &OutstandingRequest,
     header: &Header,
     message: &Sg,
     encrypted: bool,
@@ -178,11 +183,11 @@ fn authenticate(
     if encrypted {
         return Ok(());
     }
-    if flight.encrypted {
+    if entry.encrypted {
         return Err(Lost::Protocol("an unencrypted response to an encrypted request"));
     }
     // The log-on checks its own responses; an interim response carries no content to trust.
-    let Some(channel) = channel.filter(|_| !flight.setup && !pending) else { return Ok(()) };
+    let Some(channel) = channel.filter(|_| !entry.setup && !pending) else { return Ok(()) };
     let signed = header.flags.contains(HeaderFlags::SIGNED);
     let authentic =
         if signed { protect::verify(&channel.signing, message, header) } else { !channel.signing_required };
