@@ -5,23 +5,26 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use bench::engine::{self, OpenError, Place, RunError, Settings, Silent, SpanResults};
-use bench::fabric::{Bounds, Broken, Carrier, FabricError, FabricPlace, Heard, Listener, Refusal};
-use bench::options::{World, parse};
+use bench::engine::{self, NoObserver, OpenError, RunError, Settings, SpanResults, TargetLocation};
+use bench::fabric::{
+    Bounds, ConnectionError, FabricAddress, FabricError, FabricTransport, Listener, ListenerEvent, Refusal,
+};
+use bench::options::{ParseContext, parse};
 
-const CARRIERS: [Carrier; 2] = [Carrier::Iwarp, Carrier::Tcp];
+const CARRIERS: [FabricTransport; 2] = [FabricTransport::Iwarp, FabricTransport::Tcp];
 
 /// A listener for the lifetime of the test program.
 struct Peer {
-    places: Vec<FabricPlace>,
-    heard: Receiver<Heard>,
+    places: Vec<FabricAddress>,
+    heard: Receiver<ListenerEvent>,
 }
 
 impl Peer {
     fn new(bounds: Bounds) -> Peer {
         let any = CARRIERS.map(|c| format!("{}://127.0.0.1:0", c.scheme()).parse().expect("a place"));
         let listener = Listener::bind(&any, bounds).expect("ports are free");
-        let at = |(c, a): (Carrier, SocketAddr)| format!("{}://{a}", c.scheme()).parse().expect("a place");
+        let at =
+            |(c, a): (FabricTransport, SocketAddr)| format!("{}://{a}", c.scheme()).parse().expect("a place");
         let places = listener.addresses().expect("addresses").into_iter().map(at).collect();
         let (tell, heard) = channel();
         std::thread::spawn(move || {
@@ -32,21 +35,21 @@ impl Peer {
         Peer { places, heard }
     }
 
-    fn at(&self, carrier: Carrier) -> String {
-        let place = self.places.iter().find(|p| p.carrier == carrier);
+    fn at(&self, transport: FabricTransport) -> String {
+        let place = self.places.iter().find(|p| p.transport == transport);
         place.expect("it listens on both").to_string()
     }
 
-    fn address(&self, carrier: Carrier) -> SocketAddr {
-        self.at(carrier).split_once("://").expect("a place").1.parse().expect("an address")
+    fn address(&self, transport: FabricTransport) -> SocketAddr {
+        self.at(transport).split_once("://").expect("a place").1.parse().expect("an address")
     }
 
     /// The result of the next connection that ends.
-    fn ended(&self) -> Result<(), Broken> {
+    fn ended(&self) -> Result<(), ConnectionError> {
         loop {
             match self.heard.recv_timeout(Duration::from_secs(20)).expect("a connection ends") {
-                Heard::Ended(_, how) => return how,
-                Heard::Came(_) | Heard::NotTaken(_) => {}
+                ListenerEvent::Ended(_, how) => return how,
+                ListenerEvent::Connected(_) | ListenerEvent::AcceptFailed(_) => {}
             }
         }
     }
@@ -54,12 +57,12 @@ impl Peer {
 
 fn try_run(options: &str, targets: &[&str], verify: bool) -> Result<SpanResults, RunError> {
     let args = options.split_whitespace().chain(targets.iter().copied()).map(str::to_owned);
-    let world = World { read: &|path| std::fs::read_to_string(path), seed: 1 };
+    let world = ParseContext { read: &|path| std::fs::read_to_string(path), seed: 1 };
     let profile = parse(&args.collect::<Vec<_>>(), &world).expect("options").profile;
-    let fabric = |t: &&str| Some(((*t).to_owned(), Place::Fabric(t.parse().ok()?)));
+    let fabric = |t: &&str| Some(((*t).to_owned(), TargetLocation::Fabric(t.parse().ok()?)));
     let places = targets.iter().filter_map(fabric).collect();
     let settings = Settings { places, verify, ..Settings::default() };
-    engine::run(&profile, &settings, &mut Silent).map(|mut spans| spans.remove(0))
+    engine::run(&profile, &settings, &mut NoObserver).map(|mut spans| spans.remove(0))
 }
 
 fn refusal(options: &str, target: &str) -> OpenError {
@@ -72,8 +75,8 @@ fn refusal(options: &str, target: &str) -> OpenError {
 #[test]
 fn reads_and_writes_of_every_length_over_both() {
     let peer = Peer::new(Bounds::default());
-    for carrier in CARRIERS {
-        let target = peer.at(carrier);
+    for transport in CARRIERS {
+        let target = peer.at(transport);
         for options in [
             "-b1 -r -w50 -o4",
             "-b8K -r -w30 -o32 -L",
@@ -97,7 +100,7 @@ fn reads_and_writes_of_every_length_over_both() {
                 assert_eq!((w.register, w.send, w.local_invalidate), (ios, ios, 0), "{options}");
                 assert_eq!((w.remote_invalidations, w.receive), (ios, ios), "{options}");
             });
-            assert_eq!(posted.is_some(), carrier == Carrier::Iwarp, "{options}");
+            assert_eq!(posted.is_some(), transport == FabricTransport::Iwarp, "{options}");
             for _ in &found.threads {
                 assert!(peer.ended().is_ok(), "{options}");
             }
@@ -108,20 +111,20 @@ fn reads_and_writes_of_every_length_over_both() {
 #[test]
 fn one_thread_on_two_connections() {
     let (a, b) = (Peer::new(Bounds::default()), Peer::new(Bounds::default()));
-    for carrier in CARRIERS {
-        let found = try_run("-b8K -r -w50 -F1 -o3 -d1 -W0", &[&a.at(carrier), &b.at(carrier)], false);
+    for transport in CARRIERS {
+        let found = try_run("-b8K -r -w50 -F1 -o3 -d1 -W0", &[&a.at(transport), &b.at(transport)], false);
         let found = found.expect("a run");
         assert!(found.targets().all(|t| t.read.ios > 1 && t.write.ios > 1) && found.errors() == 0);
     }
-    let mixed = try_run("-F1 -d1 -W0", &[&a.at(Carrier::Iwarp), &a.at(Carrier::Tcp)], false);
+    let mixed = try_run("-F1 -d1 -W0", &[&a.at(FabricTransport::Iwarp), &a.at(FabricTransport::Tcp)], false);
     assert!(matches!(mixed, Err(RunError::Open(OpenError::MixedPlaces))), "{mixed:?}");
 }
 
 #[test]
 fn the_listener_is_bounded_and_says_so() {
     let peer = Peer::new(Bounds { size: 1 << 20, block: 64 << 10, depth: 8, connections: 2 });
-    for carrier in CARRIERS {
-        let target = peer.at(carrier);
+    for transport in CARRIERS {
+        let target = peer.at(transport);
         let why = |options: &str| match refusal(options, &target) {
             OpenError::Fabric { source, .. } => match *source {
                 FabricError::Refused(why) => why,
@@ -130,9 +133,9 @@ fn the_listener_is_bounded_and_says_so() {
             other => panic!("{other:?}"),
         };
         assert_eq!(why("-b65K -d1 -W0"), Refusal::Block { most: 64 << 10 });
-        assert!(matches!(peer.ended(), Err(Broken::Refused(Refusal::Block { .. }))));
+        assert!(matches!(peer.ended(), Err(ConnectionError::Refused(Refusal::Block { .. }))));
         assert_eq!(why("-b4K -o9 -d1 -W0"), Refusal::Depth { most: 8 });
-        assert!(matches!(peer.ended(), Err(Broken::Refused(Refusal::Depth { .. }))));
+        assert!(matches!(peer.ended(), Err(ConnectionError::Refused(Refusal::Depth { .. }))));
         assert_eq!(why("-b4K -t3 -o2 -d1 -W0 -r"), Refusal::Full);
         for _ in 0..3 {
             let _ = peer.ended();
@@ -147,8 +150,8 @@ fn the_listener_is_bounded_and_says_so() {
 #[test]
 fn options_for_what_keeps_bytes_are_refused() {
     let peer = Peer::new(Bounds::default());
-    for carrier in CARRIERS {
-        let target = peer.at(carrier);
+    for transport in CARRIERS {
+        let target = peer.at(transport);
         for options in ["-c1M -d1 -W0", "-Sm -d1 -W0"] {
             assert!(matches!(refusal(options, &target), OpenError::KeepsNothing { .. }), "{options}");
         }
@@ -180,12 +183,12 @@ fn strangers_are_told_from_listeners() {
     };
     let web = stranger(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     let silent = stranger(b"");
-    for carrier in CARRIERS {
-        let said = expect(format!("{}://{web}", carrier.scheme()));
-        assert!(matches!(said, FabricError::Stranger), "{said:?}");
-        let said = expect(format!("{}://{silent}", carrier.scheme()));
-        assert!(matches!(said, FabricError::Stranger | FabricError::Unreachable(_)), "{said:?}");
-        let said = expect(format!("{}://127.0.0.1:1", carrier.scheme()));
+    for transport in CARRIERS {
+        let said = expect(format!("{}://{web}", transport.scheme()));
+        assert!(matches!(said, FabricError::UnknownProtocol), "{said:?}");
+        let said = expect(format!("{}://{silent}", transport.scheme()));
+        assert!(matches!(said, FabricError::UnknownProtocol | FabricError::Unreachable(_)), "{said:?}");
+        let said = expect(format!("{}://127.0.0.1:1", transport.scheme()));
         assert!(
             matches!(said, FabricError::Unreachable(_)) && said.to_string().contains("bench listen"),
             "{said:?}"
@@ -193,15 +196,17 @@ fn strangers_are_told_from_listeners() {
     }
     // The protocol of one port on the other port.
     let peer = Peer::new(Bounds::default());
-    for (say, port) in [(Carrier::Iwarp, Carrier::Tcp), (Carrier::Tcp, Carrier::Iwarp)] {
+    for (say, port) in
+        [(FabricTransport::Iwarp, FabricTransport::Tcp), (FabricTransport::Tcp, FabricTransport::Iwarp)]
+    {
         let said = expect(format!("{}://{}", say.scheme(), peer.address(port)));
-        assert!(matches!(said, FabricError::Stranger | FabricError::Unreachable(_)), "{said:?}");
+        assert!(matches!(said, FabricError::UnknownProtocol | FabricError::Unreachable(_)), "{said:?}");
         assert!(peer.ended().is_err());
     }
 }
 
 fn raw(peer: &Peer, depth: u8) -> TcpStream {
-    let mut stream = TcpStream::connect(peer.address(Carrier::Tcp)).expect("it listens");
+    let mut stream = TcpStream::connect(peer.address(FabricTransport::Tcp)).expect("it listens");
     let mut hello = *b"CWFABRIC\x01\0\0\0\0\x10\0\0\0\0\0\0\0\0\0\0";
     hello[16] = depth;
     stream.write_all(&hello).expect("it reads");
@@ -223,7 +228,7 @@ fn an_initiator_that_breaks_its_word_is_cut_off() {
         let mut stream = raw(&peer, 2);
         stream.write_all(&request).expect("it reads");
         assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "it hangs up");
-        assert!(matches!(peer.ended(), Err(Broken::Request)));
+        assert!(matches!(peer.ended(), Err(ConnectionError::Request)));
     }
     let mut stream = raw(&peer, 2);
     stream

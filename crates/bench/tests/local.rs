@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bench::engine::{self, Observer, Phase, Settings, Silent, SpanResults, Tick, Wrong};
-use bench::options::{World, parse};
+use bench::engine::{self, MismatchKind, NoObserver, Observer, Phase, Settings, SpanResults, Tick};
+use bench::options::{ParseContext, parse};
 use bench::profile::Profile;
 
 /// A folder that is removed on drop. It is beside the sources, on a file system with direct I/O, unlike some
@@ -34,7 +34,7 @@ impl Drop for Folder {
 fn profile(options: &str, targets: &[&str]) -> Profile {
     let mut args: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
     args.extend(targets.iter().map(|t| (*t).to_owned()));
-    let world = World { read: &|path| std::fs::read_to_string(path), seed: 1 };
+    let world = ParseContext { read: &|path| std::fs::read_to_string(path), seed: 1 };
     parse(&args, &world).unwrap_or_else(|e| panic!("{options}: {e}")).profile
 }
 
@@ -43,7 +43,7 @@ fn run(options: &str, targets: &[&str]) -> SpanResults {
 }
 
 fn run_with(options: &str, targets: &[&str], settings: &Settings) -> SpanResults {
-    let result = engine::run(&profile(options, targets), settings, &mut Silent);
+    let result = engine::run(&profile(options, targets), settings, &mut NoObserver);
     result.unwrap_or_else(|e| panic!("{options}: {e}")).remove(0)
 }
 
@@ -123,15 +123,15 @@ fn a_pool_of_threads_shares_targets() {
 
 #[test]
 fn warm_up_and_cool_down_do_not_count() {
-    struct Heard(Vec<(Phase, u64)>);
-    impl Observer for Heard {
+    struct ListenerEvent(Vec<(Phase, u64)>);
+    impl Observer for ListenerEvent {
         fn tick(&mut self, tick: &Tick) {
             self.0.push((tick.phase, tick.ios));
         }
     }
     let folder = Folder::new("phases");
     let file = folder.file("data");
-    let mut heard = Heard(Vec::new());
+    let mut heard = ListenerEvent(Vec::new());
     let options = "-c1M -b4K -r -g200i -W1 -d1 -C1";
     let found =
         engine::run(&profile(options, &[&file]), &Settings::default(), &mut heard).expect("a run").remove(0);
@@ -171,7 +171,7 @@ fn a_corrupted_block_is_found_and_shown() {
     std::fs::write(&file, &bytes).expect("writable");
     let found = run_with("-b4K -s -d1 -W0", &[&file], &verify()).verified().expect("verified");
     let first = found.first.expect("a mismatch");
-    assert_eq!((first.offset, first.what), (100_000 / 512 * 512, Wrong::Checksum));
+    assert_eq!((first.offset, first.what), (100_000 / 512 * 512, MismatchKind::Checksum));
     assert!(found.mismatches > 0 && found.sectors > 0);
     assert!(first.to_string().contains("sector at 99840"), "{first}");
 }
@@ -185,7 +185,7 @@ fn a_misplaced_block_is_found() {
     bytes.copy_within(0..4096, 8192);
     std::fs::write(&file, &bytes).expect("writable");
     let found = run_with("-b4K -s -d1 -W0", &[&file], &verify()).verified().expect("verified");
-    assert_eq!(found.first.map(|f| (f.offset, f.what)), Some((8192, Wrong::Offset { found: 0 })));
+    assert_eq!(found.first.map(|f| (f.offset, f.what)), Some((8192, MismatchKind::Offset { found: 0 })));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn what_cannot_be_run_says_why() {
     let small = folder.file("small");
     std::fs::write(&small, [0; 100]).expect("writable");
     let refused = |options: &str, target: &str, settings: &Settings| {
-        let result = engine::run(&profile(options, &[target]), settings, &mut Silent);
+        let result = engine::run(&profile(options, &[target]), settings, &mut NoObserver);
         result.err().unwrap_or_else(|| panic!("{options}: ran")).to_string()
     };
     let plain = Settings::default();
@@ -234,7 +234,7 @@ fn time_spans_follow_each_other() {
     second.targets[0].write_percent = 100;
     second.targets[0].create = None;
     profile.timespans.push(second);
-    let found = engine::run(&profile, &Settings::default(), &mut Silent).expect("a run");
+    let found = engine::run(&profile, &Settings::default(), &mut NoObserver).expect("a run");
     assert_eq!(found.len(), 2);
     assert!(
         sums(&found[0]).0 > 0 && sums(&found[0]).2 == 0 && sums(&found[1]).2 > 0 && sums(&found[1]).0 == 0

@@ -8,9 +8,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use bench::engine::{
-    self, Backend, Completion, Fault, Io, OpenError, Settings, Setup, Silent, SpanResults, TargetResults,
+    self, Backend, Completion, Fault, Io, NoObserver, OpenError, Settings, Setup, SpanResults, TargetResults,
 };
-use bench::options::{World, parse};
+use bench::options::{ParseContext, parse};
 
 const STALL: std::ops::Range<Duration> = Duration::from_millis(300)..Duration::from_millis(800);
 
@@ -93,10 +93,10 @@ fn short(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
 
 fn run(options: &str, open: engine::Open) -> SpanResults {
     let args: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-    let world = World { read: &|_| Err(io::ErrorKind::NotFound.into()), seed: 1 };
+    let world = ParseContext { read: &|_| Err(io::ErrorKind::NotFound.into()), seed: 1 };
     let profile = parse(&args, &world).expect("accepted").profile;
     let settings = Settings { open, ..Settings::default() };
-    engine::run(&profile, &settings, &mut Silent).expect("a run").remove(0)
+    engine::run(&profile, &settings, &mut NoObserver).expect("a run").remove(0)
 }
 
 fn only(r: &SpanResults) -> &TargetResults {

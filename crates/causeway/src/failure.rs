@@ -156,7 +156,7 @@ pub enum Failure {
     Bench(Box<bench::engine::RunError>),
     /// A place on a fabric that cannot be understood.
     #[error(transparent)]
-    FabricPlace(bench::fabric::PlaceError),
+    FabricAddress(bench::fabric::FabricAddressError),
     /// A place on a fabric that cannot be listened on.
     #[error("{place}: {source}")]
     Fabric {
@@ -304,7 +304,7 @@ impl Failure {
             | Failure::NoColumn { .. }
             | Failure::Url(_)
             | Failure::BenchOptions(_)
-            | Failure::FabricPlace(_) => USAGE,
+            | Failure::FabricAddress(_) => USAGE,
             Failure::Closed => 0,
             Failure::Interrupted { code, .. } => *code,
             _ => FAILED,

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, Semaphore, watch};
 
-use crate::handshake::{Agreed, Handshake, Outcome};
+use crate::handshake::{Handshake, Negotiated, NextStep};
 use crate::message::{self, Command, ErrorNumber, REQUEST_BYTES, Request};
 use crate::target::{Answer, PAGE, Target};
 use crate::{IN_FLIGHT, Server};
@@ -23,7 +23,7 @@ use crate::{IN_FLIGHT, Server};
 const NEGOTIATION: Duration = Duration::from_secs(30);
 /// Why the negotiation failed.
 #[derive(Debug, Error)]
-pub(crate) enum Refused {
+pub(crate) enum NegotiationError {
     #[error("{0}")]
     Protocol(&'static str),
     #[error("the client did not choose an export within {} s", NEGOTIATION.as_secs())]
@@ -62,7 +62,7 @@ impl Connection {
         server: &Server,
         stream: UnixStream,
         mut stop: watch::Receiver<bool>,
-    ) -> Result<Connection, Refused> {
+    ) -> Result<Connection, NegotiationError> {
         let descriptions = server.describe();
         let payload: Vec<u32> = descriptions.iter().map(|d| d.payload_max).collect();
         let (mut socket, mut out) = stream.into_split();
@@ -73,22 +73,24 @@ impl Connection {
             loop {
                 let n = socket.read(&mut buffer).await?;
                 if n == 0 {
-                    return Err(Refused::Protocol("the client disconnected before it chose an export"));
+                    return Err(NegotiationError::Protocol(
+                        "the client disconnected before it chose an export",
+                    ));
                 }
                 let mut answer = Vec::new();
                 let outcome = handshake.handle(&buffer[..n], &mut answer);
                 out.write_all(&answer).await?;
                 match outcome {
-                    Outcome::More => {}
-                    Outcome::Close(why) => return Err(Refused::Protocol(why)),
-                    Outcome::Transmission(agreed) => return Ok((agreed, handshake.rest())),
+                    NextStep::More => {}
+                    NextStep::Close(why) => return Err(NegotiationError::Protocol(why)),
+                    NextStep::Transmission(agreed) => return Ok((agreed, handshake.rest())),
                 }
             }
         };
         let (agreed, early) = tokio::select! {
             done = negotiation => done?,
-            () = server.env().sleep(NEGOTIATION) => return Err(Refused::Slow),
-            _ = stop.wait_for(|s| *s) => return Err(Refused::Stopping),
+            () = server.env().sleep(NEGOTIATION) => return Err(NegotiationError::Slow),
+            _ = stop.wait_for(|s| *s) => return Err(NegotiationError::Stopping),
         };
         Ok(Connection {
             input: Input { early, socket },
@@ -201,7 +203,7 @@ impl Input {
 }
 
 impl Output {
-    async fn answer(&self, request: Request, agreed: Agreed, answer: Result<Answer, ErrorNumber>) {
+    async fn answer(&self, request: Request, agreed: Negotiated, answer: Result<Answer, ErrorNumber>) {
         let Request { cookie, command, .. } = request;
         // Only READ and BLOCK_STATUS have structured replies; all other commands have simple ones.
         let structured = agreed.structured && matches!(command, Command::READ | Command::BLOCK_STATUS);

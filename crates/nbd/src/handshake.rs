@@ -3,7 +3,7 @@
 //! Sans-IO: bytes go in with [`Handshake::handle`], which appends the answers. Invariants:
 //! 1. Input is buffered only until an option is complete. An option has at most [`OPTION_MAX`] bytes; a
 //!    longer one is answered and skipped.
-//! 2. After [`Outcome::Transmission`] or [`Outcome::Close`] no more input is accepted; the remaining bytes
+//! 2. After [`NextStep::Transmission`] or [`NextStep::Close`] no more input is accepted; the remaining bytes
 //!    are [`Handshake::rest`].
 
 mod context;
@@ -74,18 +74,18 @@ pub struct Description {
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum NextStep {
     /// More input is needed.
     More,
     /// The client has chosen an export and will send requests.
-    Transmission(Agreed),
+    Transmission(Negotiated),
     /// The connection ends for this reason after the answers so far are sent.
     Close(&'static str),
 }
 
 /// The result of a negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agreed {
+pub struct Negotiated {
     /// The export, by index.
     pub export: usize,
     /// READ is answered with structured replies.
@@ -131,16 +131,16 @@ impl Handshake {
     }
 
     /// Processes bytes from the client; appends answers to `out`.
-    pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Outcome {
+    pub fn handle(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> NextStep {
         let skipped = self.skip.min(bytes.len() as u64) as usize;
         self.skip -= skipped as u64;
         self.input.extend_from_slice(&bytes[skipped..]);
         loop {
             let outcome = if self.flags.is_none() { self.client_flags() } else { self.option(out) };
             match outcome {
-                Some(Outcome::More) => {}
+                Some(NextStep::More) => {}
                 Some(end) => return end,
-                None => return Outcome::More,
+                None => return NextStep::More,
             }
         }
     }
@@ -150,31 +150,31 @@ impl Handshake {
         self.input
     }
 
-    fn client_flags(&mut self) -> Option<Outcome> {
+    fn client_flags(&mut self) -> Option<NextStep> {
         let flags = u32::from_be_bytes(self.input.get(..4)?.try_into().ok()?);
         self.input.drain(..4);
         self.flags = Some(flags);
         if flags & u32::from(FIXED_NEWSTYLE) == 0 {
-            return Some(Outcome::Close("the client does not support the fixed newstyle negotiation"));
+            return Some(NextStep::Close("the client does not support the fixed newstyle negotiation"));
         }
         if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
-            return Some(Outcome::Close("the client set unknown flags"));
+            return Some(NextStep::Close("the client set unknown flags"));
         }
-        Some(Outcome::More)
+        Some(NextStep::More)
     }
 
     /// Processes one option. Returns `None` if it is incomplete.
-    fn option(&mut self, out: &mut Vec<u8>) -> Option<Outcome> {
+    fn option(&mut self, out: &mut Vec<u8>) -> Option<NextStep> {
         let head = self.input.get(..OPTION_HEAD)?;
         let magic = u64::from_be_bytes(head[..8].try_into().ok()?);
         let option = u32::from_be_bytes(head[8..12].try_into().ok()?);
         let length = u32::from_be_bytes(head[12..16].try_into().ok()?);
         if magic != OPTION_MAGIC {
-            return Some(Outcome::Close("an option has no valid magic number"));
+            return Some(NextStep::Close("an option has no valid magic number"));
         }
         if length > OPTION_MAX {
             if option == OPTION_EXPORT_NAME {
-                return Some(Outcome::Close("the export's name is too long"));
+                return Some(NextStep::Close("the export's name is too long"));
             }
             let here = (self.input.len() - OPTION_HEAD).min(length as usize);
             self.input.drain(..OPTION_HEAD + here);
@@ -192,14 +192,14 @@ impl Handshake {
             OPTION_EXPORT_NAME => self.export_name(&data, out),
             OPTION_ABORT => {
                 answer(out, option, REPLY_ACK, &[]);
-                Outcome::Close("the client ended the negotiation without choosing an export")
+                NextStep::Close("the client ended the negotiation without choosing an export")
             }
             OPTION_LIST => {
                 self.list(&data, out);
                 self.counted()
             }
             OPTION_INFO | OPTION_GO => match self.info(option, &data, out) {
-                Some(export) if option == OPTION_GO => Outcome::Transmission(self.agreed(export)),
+                Some(export) if option == OPTION_GO => NextStep::Transmission(self.agreed(export)),
                 _ => self.counted(),
             },
             OPTION_STRUCTURED_REPLY if data.is_empty() => {
@@ -222,16 +222,16 @@ impl Handshake {
         })
     }
 
-    fn agreed(&self, export: usize) -> Agreed {
-        Agreed { export, structured: self.structured, status: self.status == Some(export) }
+    fn agreed(&self, export: usize) -> Negotiated {
+        Negotiated { export, structured: self.structured, status: self.status == Some(export) }
     }
 
-    fn counted(&mut self) -> Outcome {
+    fn counted(&mut self) -> NextStep {
         self.options += 1;
         if self.options >= OPTIONS_MAX {
-            Outcome::Close("the client sent too many options without choosing an export")
+            NextStep::Close("the client sent too many options without choosing an export")
         } else {
-            Outcome::More
+            NextStep::More
         }
     }
 
@@ -243,11 +243,11 @@ impl Handshake {
     }
 
     /// The old way to choose an export: it can report neither an error nor the block size.
-    fn export_name(&self, name: &[u8], out: &mut Vec<u8>) -> Outcome {
-        let Some(index) = self.find(name) else { return Outcome::Close("there is no such export") };
+    fn export_name(&self, name: &[u8], out: &mut Vec<u8>) -> NextStep {
+        let Some(index) = self.find(name) else { return NextStep::Close("there is no such export") };
         let export = &self.exports[index];
         if export.block > 1 {
-            return Outcome::Close(
+            return NextStep::Close(
                 "the client is too old: it uses NBD_OPT_EXPORT_NAME, which does not report the block size",
             );
         }
@@ -256,7 +256,7 @@ impl Handshake {
         if self.flags.unwrap_or(0) & u32::from(NO_ZEROES) == 0 {
             out.extend_from_slice(&[0; 124]);
         }
-        Outcome::Transmission(self.agreed(index))
+        NextStep::Transmission(self.agreed(index))
     }
 
     fn list(&self, data: &[u8], out: &mut Vec<u8>) {

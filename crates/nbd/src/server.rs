@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::PAYLOAD_MAX;
 use crate::connection::Connection;
-use crate::handshake::{Agreed, Description};
+use crate::handshake::{Description, Negotiated};
 use crate::target::Target;
 
 /// Maximum connected clients; further ones wait.
@@ -122,7 +122,7 @@ impl Server {
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
-                Err(e) if is_passing(&e) => {
+                Err(e) if is_transient(&e) => {
                     tracing::warn!("NBD: a connection could not be accepted: {e}");
                     server.env.sleep(ACCEPT_PAUSE).await;
                     continue;
@@ -161,7 +161,7 @@ impl Server {
         self.exports.0.lock().iter().map(describe).collect()
     }
 
-    pub(crate) fn connect(&self, agreed: Agreed, payload_max: u32) -> Target {
+    pub(crate) fn connect(&self, agreed: Negotiated, payload_max: u32) -> Target {
         let (export, size) = self.exports.0.lock()[agreed.export].clone();
         Target {
             export,
@@ -189,7 +189,7 @@ impl Server {
 }
 
 /// Errors of `accept` that concern only one client or are temporary.
-fn is_passing(e: &io::Error) -> bool {
+fn is_transient(e: &io::Error) -> bool {
     const ENFILE: i32 = 23;
     const EMFILE: i32 = 24;
     matches!(e.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)

@@ -7,7 +7,7 @@ use arena::{Arena, Class, Sg, SgMut};
 use disk::{DiskError, sized, write_zeros};
 use env::{Ctx, Env, Io, IoFlags};
 
-use crate::handshake::Agreed;
+use crate::handshake::Negotiated;
 use crate::message::{
     Command, ErrorNumber, FLAG_DF, FLAG_FUA, FLAG_NO_HOLE, FLAG_REQ_ONE, HOLE_AND_ZERO, Request,
 };
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     /// Its size when the client connected, in bytes.
     pub(crate) size: u64,
     pub(crate) payload_max: u32,
-    pub(crate) agreed: Agreed,
+    pub(crate) agreed: Negotiated,
     /// Maximum bytes that its outstanding requests may hold.
     pub(crate) share: usize,
     pub(crate) limits: Limits,

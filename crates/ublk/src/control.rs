@@ -36,10 +36,10 @@ impl Control {
         let asked = control.ask(GET_FEATURES, 0, 0, [0; 8]).await;
         let features = match asked {
             Ok(bytes) => u64::from_ne_bytes(bytes),
-            Err(e) if cannot_tell(&e) => return Err(Error::TooOld),
+            Err(e) if lacks_the_query(&e) => return Err(Error::TooOld),
             Err(e) => return Err(refused("report its features", e)),
         };
-        judge(features)?;
+        check_features(features)?;
         control.features = features;
         Ok(control)
     }
@@ -94,17 +94,17 @@ impl Control {
     /// Stops the block device after the page cache was written back, so requests must be served meanwhile. A
     /// missing device counts as stopped.
     pub(crate) async fn stop(&self, device: u32) -> Result<(), Error> {
-        gone_is_done(self.ask(STOP_DEVICE, device, 0, []).await).map_err(|e| refused("stop the device", e))
+        ignore_missing(self.ask(STOP_DEVICE, device, 0, []).await).map_err(|e| refused("stop the device", e))
     }
 
     /// Deletes a device. A mounted file system still keeps its number; before Linux 6.7 this call waits for
     /// that. A missing device counts as deleted.
     pub(crate) async fn delete(&self, device: u32) -> Result<(), Error> {
         let deleted = match self.ask(DELETE_DEVICE_SOON, device, 0, []).await {
-            Err(e) if cannot_tell(&e) => self.ask(DELETE_DEVICE, device, 0, []).await,
+            Err(e) if lacks_the_query(&e) => self.ask(DELETE_DEVICE, device, 0, []).await,
             other => other,
         };
-        gone_is_done(deleted).map_err(|e| refused("delete the device", e))
+        ignore_missing(deleted).map_err(|e| refused("delete the device", e))
     }
 
     /// The state of a device. Returns `None` if there is no device with that number.
@@ -121,13 +121,13 @@ impl Control {
         buffer: [u8; N],
     ) -> io::Result<[u8; N]> {
         let file = Arc::clone(&self.file);
-        aside(move || ring::control(&file, number, device, value, buffer)).await
+        on_own_thread(move || ring::control(&file, number, device, value, buffer)).await
     }
 }
 
 /// Runs `work`, which may wait for a device, on a separate thread, because this thread may have to serve that
 /// device.
-pub(crate) async fn aside<T: Send + 'static>(
+pub(crate) async fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     let (answer, answered) = oneshot::channel();
@@ -147,13 +147,13 @@ fn own(process: u32) -> u64 {
     u64::from(OURS) << 32 | u64::from(process)
 }
 
-fn judge(features: u64) -> Result<(), Error> {
+fn check_features(features: u64) -> Result<(), Error> {
     let needed = FEATURE_COMMANDS_ENCODED | FEATURE_USER_COPY;
     if features & needed == needed { Ok(()) } else { Err(Error::TooOld) }
 }
 
 /// Drivers before Linux 6.5 do not support the query.
-fn cannot_tell(e: &io::Error) -> bool {
+fn lacks_the_query(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV))
 }
 
@@ -174,7 +174,7 @@ fn refused(what: &'static str, e: io::Error) -> Error {
     }
 }
 
-fn gone_is_done<const N: usize>(result: io::Result<[u8; N]>) -> io::Result<()> {
+fn ignore_missing<const N: usize>(result: io::Result<[u8; N]>) -> io::Result<()> {
     match result {
         Err(e) if e.raw_os_error() != Some(libc::ENODEV) => Err(e),
         _ => Ok(()),
@@ -203,11 +203,11 @@ mod tests {
     #[test]
     fn old_drivers_are_refused() {
         for errno in [libc::EOPNOTSUPP, libc::EINVAL] {
-            assert!(cannot_tell(&io::Error::from_raw_os_error(errno)));
+            assert!(lacks_the_query(&io::Error::from_raw_os_error(errno)));
         }
-        assert!(judge(FEATURE_COMMANDS_ENCODED | FEATURE_USER_COPY | 1).is_ok());
+        assert!(check_features(FEATURE_COMMANDS_ENCODED | FEATURE_USER_COPY | 1).is_ok());
         for features in [0, FEATURE_USER_COPY, FEATURE_COMMANDS_ENCODED] {
-            assert!(matches!(judge(features), Err(Error::TooOld)), "{features:x}");
+            assert!(matches!(check_features(features), Err(Error::TooOld)), "{features:x}");
         }
         assert!(Error::TooOld.cure().expect("a cure").contains("6.5"));
     }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_needs_no_more() {
-        let gone = |e| gone_is_done::<0>(Err(io::Error::from_raw_os_error(e)));
+        let gone = |e| ignore_missing::<0>(Err(io::Error::from_raw_os_error(e)));
         assert!(gone(libc::ENODEV).is_ok());
         assert!(gone(libc::EBUSY).is_err());
     }

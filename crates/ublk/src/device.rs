@@ -99,7 +99,7 @@ impl Device {
         async move {
             let asked = path.clone();
             // Closing it may write back the page cache, which this thread must serve meanwhile.
-            match control::aside(move || is_claimed(&asked)).await {
+            match control::on_own_thread(move || is_claimed(&asked)).await {
                 Ok(false) => Ok(()),
                 Ok(true) => Err(Error::InUse { path }),
                 Err(source) => Err(Error::Node { path, source }),
@@ -137,7 +137,7 @@ impl Device {
     /// I/O of programs that have it open fails. The written data is as durable as the disk's last flush.
     ///
     /// # Errors
-    /// `Command` if the driver refused. The device may then remain; [`crate::delete_leftovers`] deletes it
+    /// `Command` if the driver refused. The device may then remain; [`crate::delete_dead_devices`] deletes it
     /// after this process has ended.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.control.stop(self.number).await?;
@@ -168,7 +168,7 @@ async fn open_node(path: &Path, env: &Env) -> Result<File, Error> {
     loop {
         match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => return Ok(file),
-            Err(e) if is_early(&e) && tries < NODE_TRIES => {
+            Err(e) if is_not_created_yet(&e) && tries < NODE_TRIES => {
                 tries += 1;
                 env.sleep(NODE_PAUSE).await;
             }
@@ -177,6 +177,6 @@ async fn open_node(path: &Path, env: &Env) -> Result<File, Error> {
     }
 }
 
-fn is_early(e: &io::Error) -> bool {
+fn is_not_created_yet(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }

@@ -13,7 +13,7 @@
 //! **Lifecycle.** [`Device::start`] adds a device, sets its parameters, fetches its first requests and starts
 //! it. Requests are served until [`Device::stop`] stops it, after the page cache was written back, and
 //! deletes it. If the server dies instead, the kernel fails outstanding requests and removes the block device
-//! at once, so that no program waits for a server that may never return. [`delete_leftovers`] removes the
+//! at once, so that no program waits for a server that may never return. [`delete_dead_devices`] removes the
 //! remaining dead number. A device that is dropped without a stop ends the same way, with its runtime.
 //!
 //! **I/O model.** One queue of [`QUEUE_DEPTH`] requests, served by one task of the runtime that started it.
@@ -29,17 +29,17 @@
 
 mod abi;
 mod control;
+mod dead_devices;
 mod device;
 mod error;
-mod leftovers;
 mod request;
 mod ring;
 mod serve;
 mod shape;
 
+pub use dead_devices::delete_dead_devices;
 pub use device::Device;
 pub use error::Error;
-pub use leftovers::delete_leftovers;
 pub use shape::Options;
 
 /// Maximum outstanding requests of one device; the kernel queues more.

@@ -12,18 +12,18 @@ use serde::Serialize;
 
 use super::memory::Memory;
 use super::offsets::Kind;
-use crate::fabric::FabricPlace;
+use crate::fabric::FabricAddress;
 use crate::profile::Target;
 
 /// The location of a target.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum TargetLocation {
     /// A file or block device of this machine: the target's path.
     Local,
     /// A file on a server.
-    Smb(Arc<super::smb::SmbPlace>),
+    Smb(Arc<super::smb::SmbFile>),
     /// A listener that stores nothing.
-    Fabric(FabricPlace),
+    Fabric(FabricAddress),
 }
 
 /// A target of a thread, for opening.
@@ -32,7 +32,7 @@ pub struct Lane {
     /// The target and its options.
     pub target: Target,
     /// Its location.
-    pub place: Place,
+    pub place: TargetLocation,
     /// The data of constant writes.
     pub source: Arc<Memory>,
 }

@@ -29,13 +29,13 @@ pub struct Offsets {
     /// Bytes from the base to the end of the range.
     size: u64,
     /// The number of aligned offsets at which a block fits.
-    places: u64,
+    block_offsets: u64,
     /// The first offset of this thread, relative to the base.
     start: u64,
     next: u64,
     write_percent: u32,
     last: Kind,
-    ranges: Vec<Place>,
+    ranges: Vec<TargetPart>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ enum Pattern {
 
 /// A part of the target with its share of the I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct TargetPart {
     /// Cumulative share of the I/O up to and including this part, in percent.
     upto: u32,
     /// Its first offset.
@@ -94,14 +94,14 @@ impl Offsets {
             block,
             align,
             size,
-            places: (size - block) / align + 1,
+            block_offsets: (size - block) / align + 1,
             start,
             next: start,
             write_percent: target.write_percent,
             last: Kind::Read,
             ranges: Vec::new(),
         };
-        offsets.ranges = offsets.places_of(target)?;
+        offsets.ranges = offsets.parts_of(target)?;
         if matches!(offsets.pattern, Pattern::Mixed { .. }) {
             offsets.next = offsets.random(random);
         }
@@ -112,7 +112,7 @@ impl Offsets {
     /// The effective distribution on this target, in bytes, for the report.
     pub fn effective(&self) -> Vec<Range> {
         let mut before = 0;
-        let range = |p: &Place| {
+        let range = |p: &TargetPart| {
             let io_percent = p.upto - before;
             before = p.upto;
             Range { io_percent, start: p.first, length: p.count * self.align }
@@ -127,7 +127,7 @@ impl Offsets {
             Pattern::Sequential => self.sequential(),
             Pattern::Interlocked(shared) => {
                 let turn = shared.fetch_add(1, Ordering::Relaxed);
-                turn % self.places * self.align
+                turn % self.block_offsets * self.align
             }
             Pattern::Parallel => {
                 let next = parallel.map_or(self.start, |last| self.wrap(last + self.align));
@@ -180,25 +180,26 @@ impl Offsets {
 
     fn random(&self, random: &mut Random) -> u64 {
         let Some(all) = self.ranges.last() else {
-            return random.below(self.places) * self.align;
+            return random.below(self.block_offsets) * self.align;
         };
         let dice = random.below(all.upto.into()) as u32;
         let at = self.ranges.partition_point(|p| p.upto <= dice);
-        let place = self.ranges[at];
-        place.first + random.below(place.count) * self.align
+        let part = self.ranges[at];
+        part.first + random.below(part.count) * self.align
     }
 
     /// The distribution on this target. A part that is shorter than the alignment adds its share to the part
     /// before (the first one: to the next). Parts beyond the end of the target are dropped, and the others
     /// are scaled up.
-    fn places_of(&self, target: &Target) -> Result<Vec<Place>, TooSmall> {
+    fn parts_of(&self, target: &Target) -> Result<Vec<TargetPart>, TooSmall> {
         let Some(distribution) = &target.distribution else { return Ok(Vec::new()) };
-        let mut places: Vec<Place> = Vec::new();
+        let mut parts: Vec<TargetPart> = Vec::new();
         let (mut upto, mut carried) = (0, 0);
         for range in distribution.ranges.iter().filter(|r| r.io_percent > 0) {
             let (first, count) = match distribution.unit {
                 Unit::Percent => {
-                    let at = |percent: u64| (u128::from(self.places) * u128::from(percent) / 100) as u64;
+                    let at =
+                        |percent: u64| (u128::from(self.block_offsets) * u128::from(percent) / 100) as u64;
                     let (from, to) = (at(range.start), at((range.start + range.length).min(100)));
                     (from * self.align, to - from)
                 }
@@ -212,7 +213,7 @@ impl Offsets {
                 }
             };
             if count == 0 {
-                match places.last_mut() {
+                match parts.last_mut() {
                     Some(last) => {
                         upto += range.io_percent;
                         last.upto = upto;
@@ -222,9 +223,9 @@ impl Offsets {
                 continue;
             }
             upto += range.io_percent + std::mem::take(&mut carried);
-            places.push(Place { upto, first, count });
+            parts.push(TargetPart { upto, first, count });
         }
-        if places.is_empty() { Err(TooSmall) } else { Ok(places) }
+        if parts.is_empty() { Err(TooSmall) } else { Ok(parts) }
     }
 }
 

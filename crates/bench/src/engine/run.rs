@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use env::Env;
 
-use super::backend::{Backend, Lane, Place, Setup};
+use super::backend::{Backend, Lane, Setup, TargetLocation};
 use super::cpu::{self, CpuTimes, ProcessCpu};
 use super::create::{self, Fill};
 use super::error::{OpenError, RunError};
@@ -17,7 +17,7 @@ use super::memory::Memory;
 use super::random::Random;
 use super::results::{SpanResults, ThreadResults};
 use super::thread::{Gate, Ledgers, ThreadStart};
-use super::worker::{Live, Timeline};
+use super::worker::{LiveCounts, Timeline};
 use super::{fabric, local, plan, smb, system};
 use crate::profile::{Precreate, Profile, Target, TimeSpan};
 
@@ -31,7 +31,7 @@ pub type Open = fn(Setup) -> Result<Box<dyn Backend>, OpenError>;
 #[derive(Clone)]
 pub struct Settings {
     /// The locations of remote targets, by their paths as given; other targets are local.
-    pub places: HashMap<String, Place>,
+    pub places: HashMap<String, TargetLocation>,
     /// Stamp written sectors and check those that are read.
     pub verify: bool,
     /// Block devices may be overwritten.
@@ -68,12 +68,12 @@ impl Default for Settings {
 /// # Errors
 /// See [`OpenError`].
 pub fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
-    let all = |of: fn(&Place) -> bool| setup.lanes.iter().all(|l| of(&l.place));
-    if all(|p| matches!(p, Place::Local)) {
+    let all = |of: fn(&TargetLocation) -> bool| setup.lanes.iter().all(|l| of(&l.place));
+    if all(|p| matches!(p, TargetLocation::Local)) {
         local::open(setup)
-    } else if all(|p| matches!(p, Place::Smb(_))) {
+    } else if all(|p| matches!(p, TargetLocation::Smb(_))) {
         Ok(Box::new(smb::Smb::open(setup)?))
-    } else if all(|p| matches!(p, Place::Fabric(_))) {
+    } else if all(|p| matches!(p, TargetLocation::Fabric(_))) {
         fabric::open(setup)
     } else {
         Err(OpenError::MixedPlaces)
@@ -98,9 +98,9 @@ pub trait Observer {
 
 /// An observer that does nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Silent;
+pub struct NoObserver;
 
-impl Observer for Silent {}
+impl Observer for NoObserver {}
 
 /// A phase of a time span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub fn run(
         ledgers: Arc::new(Ledgers::new(profile.timespans.first().map_or(0, |s| s.seed))),
     };
     let targets = profile.timespans.iter().flat_map(|s| &s.targets);
-    let here = targets.filter(|t| matches!(run.place(t), Place::Local));
+    let here = targets.filter(|t| matches!(run.place(t), TargetLocation::Local));
     let _claims = local::claim(here, settings.overwrite_devices)?;
     for (path, target, size) in precreated(profile) {
         run.create(&target, size, observer)?;
@@ -207,8 +207,8 @@ struct CpuSample {
 }
 
 impl Run<'_> {
-    fn place(&self, target: &Target) -> Place {
-        self.settings.places.get(&target.path).cloned().unwrap_or(Place::Local)
+    fn place(&self, target: &Target) -> TargetLocation {
+        self.settings.places.get(&target.path).cloned().unwrap_or(TargetLocation::Local)
     }
 
     fn create(&mut self, target: &Target, size: u64, observer: &mut dyn Observer) -> Result<(), RunError> {
@@ -222,9 +222,11 @@ impl Run<'_> {
             !stop.load(Ordering::Relaxed)
         };
         let written = match self.place(target) {
-            Place::Smb(place) => smb::create(&place, size, target.create_if_missing, fill, done)?,
-            Place::Fabric(place) => Err(OpenError::KeepsNothing { place: place.to_string(), option: "-c" })?,
-            Place::Local => {
+            TargetLocation::Smb(place) => smb::create(&place, size, target.create_if_missing, fill, done)?,
+            TargetLocation::Fabric(place) => {
+                Err(OpenError::KeepsNothing { place: place.to_string(), option: "-c" })?
+            }
+            TargetLocation::Local => {
                 let large_enough = std::fs::metadata(path).is_ok_and(|m| m.len() >= size);
                 if target.create_if_missing && large_enough {
                     return Ok(());
@@ -264,10 +266,10 @@ impl Run<'_> {
         let halt = Arc::new(AtomicBool::new(false));
         let (ready, readiness) = mpsc::channel();
         let mut threads: Vec<JoinHandle<Result<(ThreadResults, u64), RunError>>> = Vec::new();
-        let mut lives = Vec::new();
+        let mut live_counts = Vec::new();
         let mut failure = None;
         for plan in plan::threads(span, &system::allowed()) {
-            let live = Arc::new(Live::default());
+            let live = Arc::new(LiveCounts::default());
             let start = ThreadStart {
                 env: self.env.clone(),
                 lanes: plan.lanes.iter().map(|(n, weight)| (lanes[*n].clone(), *weight)).collect(),
@@ -290,7 +292,7 @@ impl Run<'_> {
                     break;
                 }
             }
-            lives.push(live);
+            live_counts.push(live);
         }
         drop(ready);
         let mut engines: Vec<String> = Vec::new();
@@ -305,7 +307,7 @@ impl Run<'_> {
         }
         let mut result = SpanResults { engine: engines.join("; "), ..SpanResults::default() };
         if all_ready {
-            let began = self.timed(number, span, &gate, &halt, &lives, observer, &mut result);
+            let began = self.timed(number, span, &gate, &halt, &live_counts, observer, &mut result);
             failure = began.err();
         }
         if failure.is_some() || !all_ready {
@@ -343,7 +345,7 @@ impl Run<'_> {
         span: &TimeSpan,
         gate: &Gate,
         halt: &AtomicBool,
-        lives: &[Arc<Live>],
+        live_counts: &[Arc<LiveCounts>],
         observer: &mut dyn Observer,
         result: &mut SpanResults,
     ) -> Result<(), RunError> {
@@ -371,7 +373,7 @@ impl Run<'_> {
                 observer.measures(false);
             }
             if now >= next_tick || over {
-                observer.tick(&tick(number, now, begin, measure, measured, end, lives));
+                observer.tick(&tick(number, now, begin, measure, measured, end, live_counts));
                 next_tick = now + TICK;
             }
             if over {
@@ -409,7 +411,7 @@ fn tick(
     measure: Instant,
     measured: Instant,
     end: Instant,
-    lives: &[Arc<Live>],
+    live_counts: &[Arc<LiveCounts>],
 ) -> Tick {
     let phase = if now < measure {
         Phase::WarmUp
@@ -418,7 +420,8 @@ fn tick(
     } else {
         Phase::CoolDown
     };
-    let sum = |of: fn(&Live) -> &AtomicU64| lives.iter().map(|l| of(l).load(Ordering::Relaxed)).sum();
+    let sum =
+        |of: fn(&LiveCounts) -> &AtomicU64| live_counts.iter().map(|l| of(l).load(Ordering::Relaxed)).sum();
     Tick {
         span,
         phase,

@@ -17,7 +17,7 @@ use smb_client::{
 };
 use tokio::runtime::Runtime;
 
-use super::backend::{Backend, Completion, Fault, Io, Payload, Place, Setup, WorkRequests};
+use super::backend::{Backend, Completion, Fault, Io, Payload, Setup, TargetLocation, WorkRequests};
 use super::create::{Fill, PIECE};
 use super::error::OpenError;
 use super::offsets::Kind;
@@ -31,7 +31,7 @@ const CREATE_DEPTH: usize = 8;
 
 /// A file on a server, with the data for connecting.
 #[derive(Clone)]
-pub struct SmbPlace {
+pub struct SmbFile {
     /// Name or address.
     pub host: String,
     /// The share.
@@ -42,7 +42,7 @@ pub struct SmbPlace {
     pub options: ConnectOptions,
 }
 
-impl std::fmt::Debug for SmbPlace {
+impl std::fmt::Debug for SmbFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.options.port {
             445 => write!(f, r"\\{}\{}\{}", self.host, self.share, self.path),
@@ -101,7 +101,7 @@ impl Smb {
             before: WorkRequests::default(),
         };
         for lane in &setup.lanes {
-            let Place::Smb(place) = &lane.place else { return Err(OpenError::MixedPlaces) };
+            let TargetLocation::Smb(place) = &lane.place else { return Err(OpenError::MixedPlaces) };
             let options = open_options(&lane.target, setup.verify);
             let (client, file) = opened.runtime.block_on(open(place, options, arena.clone(), env.clone()))?;
             let report = client.transport();
@@ -128,7 +128,7 @@ impl Smb {
 /// # Errors
 /// See [`OpenError`].
 pub(super) fn create(
-    place: &SmbPlace,
+    place: &SmbFile,
     size: u64,
     only_if_shorter: bool,
     fill: Option<Fill>,
@@ -195,7 +195,7 @@ fn posted(clients: &[Client]) -> Option<WorkRequests> {
 }
 
 async fn open(
-    place: &SmbPlace,
+    place: &SmbFile,
     options: OpenOptions,
     arena: Arena,
     env: Env,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use env::Env;
 use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 
-use super::backend::{Backend, Lane, Place, Setup};
+use super::backend::{Backend, Lane, Setup, TargetLocation};
 use super::error::{OpenError, RunError};
 use super::local;
 use super::offsets::Offsets;
@@ -21,7 +21,7 @@ use super::results::{TargetResults, ThreadResults};
 use super::run::Open;
 use super::tally::{Latency, Tally};
 use super::verify::{Ledger, SECTOR, VERIFY_MAX};
-use super::worker::{Live, Timeline, WorkLane, Worker, Writes};
+use super::worker::{LiveCounts, Timeline, WorkLane, Worker, Writes};
 use crate::profile::{CacheMode, Content, Target, TimeSpan};
 
 /// A barrier at which threads wait until all are ready.
@@ -115,7 +115,7 @@ pub(super) struct ThreadStart {
     pub verify: bool,
     pub open: Open,
     pub ledgers: Arc<Ledgers>,
-    pub live: Arc<Live>,
+    pub live: Arc<LiveCounts>,
     pub halt: Arc<AtomicBool>,
     pub gate: Arc<Gate>,
     /// Receives the I/O method when the thread is ready, or `None` if it will never be.
@@ -168,7 +168,7 @@ impl ThreadStart {
             let results = self.results(&lane.target, &offsets, backend.size(n));
             let writes = self.writes(lane);
             let pace = Pace::new(&lane.target, timeline.begin);
-            let (block, weight, failures, rests) = (lane.target.block, *weight, 0, None);
+            let (block, weight, failures, paused_until) = (lane.target.block, *weight, 0, None);
             lanes.push(WorkLane {
                 offsets,
                 pace,
@@ -179,7 +179,7 @@ impl ThreadStart {
                 results,
                 free,
                 failures,
-                rests,
+                paused_until,
             });
         }
         let worker = Worker {
@@ -297,7 +297,7 @@ fn check_sectors(lane: &Lane, verify: bool) -> Result<(), OpenError> {
     if verify && !is_made_of(t, SECTOR) {
         return Err(OpenError::NotVerifiable { path: t.path.clone() });
     }
-    if t.cache != CacheMode::Unbuffered || !matches!(lane.place, Place::Local) {
+    if t.cache != CacheMode::Unbuffered || !matches!(lane.place, TargetLocation::Local) {
         return Ok(());
     }
     let sector =

@@ -71,14 +71,14 @@ pub struct Mismatch {
     /// The seed with which it was written.
     pub expected_seed: u32,
     /// The kind of mismatch.
-    pub what: Wrong,
+    pub what: MismatchKind,
     /// Its first 32 bytes, in hexadecimal.
     pub begins: String,
 }
 
 /// The kinds of mismatches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Wrong {
+pub enum MismatchKind {
     /// The stamp is missing.
     NoStamp,
     /// The checksum does not match.
@@ -118,11 +118,11 @@ impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, sector at {}: ", self.path, self.offset)?;
         match self.what {
-            Wrong::NoStamp => f.write_str("no stamp where one was written")?,
-            Wrong::Checksum => f.write_str("the checksum does not match the data")?,
-            Wrong::Offset { found } => write!(f, "its data belongs at {found}")?,
-            Wrong::Generation { found } => write!(f, "generation {found}")?,
-            Wrong::Seed { found } => write!(f, "written by seed {found}")?,
+            MismatchKind::NoStamp => f.write_str("no stamp where one was written")?,
+            MismatchKind::Checksum => f.write_str("the checksum does not match the data")?,
+            MismatchKind::Offset { found } => write!(f, "its data belongs at {found}")?,
+            MismatchKind::Generation { found } => write!(f, "generation {found}")?,
+            MismatchKind::Seed { found } => write!(f, "written by seed {found}")?,
         }
         if let Some(expected) = self.expected_generation {
             write!(f, "; expected generation {expected} of seed {}", self.expected_seed)?;
@@ -198,8 +198,8 @@ impl Ledger {
             let expected = (*before != UNKNOWN && !raced).then_some(before >> 1);
             match judge(bytes, at, expected, self.seed) {
                 Ok(()) => into.sectors += 1,
-                Err(Wrong::NoStamp | Wrong::Checksum) if raced => into.raced += 1,
-                Err(Wrong::NoStamp) if expected.is_none() => into.unstamped += 1,
+                Err(MismatchKind::NoStamp | MismatchKind::Checksum) if raced => into.raced += 1,
+                Err(MismatchKind::NoStamp) if expected.is_none() => into.unstamped += 1,
                 Err(what) => {
                     into.mismatches += 1;
                     into.first.get_or_insert_with(|| Mismatch {
@@ -242,24 +242,24 @@ fn stamp(sector: &mut [u8], offset: u64, generation: u32, seed: u32) {
     sector[504..512].copy_from_slice(&crc.to_le_bytes());
 }
 
-fn judge(sector: &[u8], offset: u64, generation: Option<u32>, seed: u32) -> Result<(), Wrong> {
+fn judge(sector: &[u8], offset: u64, generation: Option<u32>, seed: u32) -> Result<(), MismatchKind> {
     let word = |at: usize| u64::from_le_bytes(sector[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_le_bytes(sector[at..at + 4].try_into().expect("four bytes"));
     if sector[..8] != MAGIC {
-        return Err(Wrong::NoStamp);
+        return Err(MismatchKind::NoStamp);
     }
     if checksum(CrcAlgorithm::Crc64Nvme, &sector[..504]) != word(504) {
-        return Err(Wrong::Checksum);
+        return Err(MismatchKind::Checksum);
     }
     if word(8) != offset {
-        return Err(Wrong::Offset { found: word(8) });
+        return Err(MismatchKind::Offset { found: word(8) });
     }
     if let Some(generation) = generation {
         if half(20) != seed {
-            return Err(Wrong::Seed { found: half(20) });
+            return Err(MismatchKind::Seed { found: half(20) });
         }
         if half(16) != generation {
-            return Err(Wrong::Generation { found: half(16) });
+            return Err(MismatchKind::Generation { found: half(16) });
         }
     }
     Ok(())
@@ -300,7 +300,7 @@ mod tests {
             found
         }
 
-        fn wrong(&self, at: usize) -> Wrong {
+        fn wrong(&self, at: usize) -> MismatchKind {
             self.read(at).first.expect("a mismatch").what
         }
     }
@@ -319,18 +319,18 @@ mod tests {
     fn a_bit_a_place_a_lost_write_a_foreign_run() {
         let mut disk = Disk::new(true);
         disk.bytes[BLOCK + 700] ^= 1;
-        assert_eq!(disk.wrong(BLOCK), Wrong::Checksum);
+        assert_eq!(disk.wrong(BLOCK), MismatchKind::Checksum);
         assert_eq!(disk.read(BLOCK).first.map(|m| m.offset), Some(BLOCK as u64 + 512));
         disk.bytes.copy_within(0..BLOCK, 2 * BLOCK);
-        assert_eq!(disk.wrong(2 * BLOCK), Wrong::Offset { found: 0 });
+        assert_eq!(disk.wrong(2 * BLOCK), MismatchKind::Offset { found: 0 });
         let before = disk.bytes.clone();
         disk.write(3 * BLOCK);
         disk.bytes = before;
-        assert_eq!(disk.wrong(3 * BLOCK), Wrong::Generation { found: 1 });
+        assert_eq!(disk.wrong(3 * BLOCK), MismatchKind::Generation { found: 1 });
         disk.bytes[4 * BLOCK..5 * BLOCK].fill(0);
-        assert_eq!(disk.wrong(4 * BLOCK), Wrong::NoStamp);
+        assert_eq!(disk.wrong(4 * BLOCK), MismatchKind::NoStamp);
         stamp(&mut disk.bytes[5 * BLOCK..5 * BLOCK + 512], 5 * BLOCK as u64, 1, 8);
-        assert_eq!(disk.wrong(5 * BLOCK), Wrong::Seed { found: 8 });
+        assert_eq!(disk.wrong(5 * BLOCK), MismatchKind::Seed { found: 8 });
     }
 
     #[test]
@@ -355,6 +355,6 @@ mod tests {
         disk.bytes[BLOCK] = 0; // torn
         assert_eq!((disk.read(BLOCK).raced, disk.read(BLOCK).mismatches), (1, 0));
         disk.ledger.end_write(BLOCK as u64, BLOCK, true);
-        assert_eq!(disk.wrong(BLOCK), Wrong::NoStamp);
+        assert_eq!(disk.wrong(BLOCK), MismatchKind::NoStamp);
     }
 }

@@ -19,11 +19,11 @@ use super::results::{TargetResults, ThreadResults, WaitStats};
 use super::verify::Ledger;
 
 /// The longest wait: how often a thread checks whether it must stop.
-const LOOK: Duration = Duration::from_millis(100);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time limit for I/Os that are outstanding at the end.
 const DRAIN: Duration = Duration::from_secs(60);
 /// The pause of a target after an I/O failed.
-const REST: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// Maximum consecutive failures.
 const FAILURES_MAX: u32 = 1000;
 /// The alignment of data in the source for unbuffered writes, in bytes.
@@ -40,7 +40,7 @@ pub(super) struct Timeline {
 
 /// The progress of a running thread, for other threads.
 #[derive(Debug, Default)]
-pub(super) struct Live {
+pub(super) struct LiveCounts {
     pub ios: AtomicU64,
     pub bytes: AtomicU64,
     pub errors: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct WorkLane {
     pub results: TargetResults,
     pub free: VecDeque<usize>,
     pub failures: u32,
-    pub rests: Option<Instant>,
+    pub paused_until: Option<Instant>,
 }
 
 /// The data of writes.
@@ -90,7 +90,7 @@ pub(super) struct Worker {
     pub random: Random,
     pub timeline: Timeline,
     pub stop: Arc<AtomicBool>,
-    pub live: Arc<Live>,
+    pub live: Arc<LiveCounts>,
     /// The number of I/Os for each dot; 0: no dots.
     pub progress: u32,
     /// Free slots not assigned to a lane (`-F` with `-O`).
@@ -122,7 +122,7 @@ impl Worker {
                 break;
             }
             let due = self.issue(&mut state, now);
-            let limit = self.timeline.end.min(now + LOOK);
+            let limit = self.timeline.end.min(now + STOP_CHECK_INTERVAL);
             let until = due.map_or(limit, |d| d.min(limit));
             match (state.in_flight, due) {
                 (0, _) => state.waits.throttle_sleep += 1,
@@ -146,7 +146,7 @@ impl Worker {
     fn drain(&mut self, state: &mut State, completions: &mut Vec<Completion>) -> Result<(), RunError> {
         let give_up = self.env.now() + DRAIN;
         while state.in_flight > 0 && self.env.now() < give_up {
-            let until = (self.env.now() + LOOK).min(give_up);
+            let until = (self.env.now() + STOP_CHECK_INTERVAL).min(give_up);
             self.complete(state, until, completions)?;
         }
         Ok(())
@@ -156,17 +156,17 @@ impl Worker {
     fn issue(&mut self, state: &mut State, now: Instant) -> Option<Instant> {
         while let Some(slot) = self.pool.pop_front() {
             let lane = self.pick();
-            if let Some(rests) = self.lanes[lane].rests.filter(|r| *r > now) {
+            if let Some(paused_until) = self.lanes[lane].paused_until.filter(|r| *r > now) {
                 self.pool.push_front(slot);
-                return Some(rests);
+                return Some(paused_until);
             }
             self.start(state, slot, lane, None);
         }
         let mut earliest: Option<Instant> = None;
         for lane in 0..self.lanes.len() {
             while let Some(slot) = self.lanes[lane].free.pop_front() {
-                let next = match self.lanes[lane].rests.filter(|r| *r > now) {
-                    Some(rests) => Next::Wait(rests),
+                let next = match self.lanes[lane].paused_until.filter(|r| *r > now) {
+                    Some(paused_until) => Next::Wait(paused_until),
                     None => self.lanes[lane].pace.next(now),
                 };
                 match next {
@@ -283,7 +283,7 @@ impl Worker {
         }
         match completion.result {
             Ok(moved) => {
-                (lane.failures, lane.rests) = (0, None);
+                (lane.failures, lane.paused_until) = (0, None);
                 lane.results.short += u64::from(moved < lane.block);
                 let at = completion.at.unwrap_or(now);
                 let submitted = slot.submitted.unwrap_or(at);
@@ -310,7 +310,7 @@ impl Worker {
         let lane = &mut self.lanes[at];
         *lane.results.errors.entry(fault).or_default() += 1;
         lane.failures += 1;
-        lane.rests = Some(now + REST);
+        lane.paused_until = Some(now + PAUSE);
         if lane.failures >= FAILURES_MAX {
             let path = lane.results.path.clone();
             return Err(RunError::Failing { path, count: lane.failures, fault });

@@ -15,7 +15,7 @@ use rdma::{Completion, Done, Down, QueuePair, Remote, Stag, Wr, WrId};
 use tokio::runtime::Builder;
 
 use super::wire::{Agreed, Hello, REQUEST, Reply, Request, Welcome};
-use super::{Bounds, Broken, Refusal};
+use super::{Bounds, ConnectionError, Refusal};
 use crate::engine::Kind;
 
 /// Maximum bytes of the sinks of outstanding RDMA Reads.
@@ -30,7 +30,7 @@ const WRITE: u64 = 3 << 32;
 const READ: u64 = 4 << 32;
 
 /// Serves a connection until it ends. `full`: refuses it.
-pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
+pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), ConnectionError> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     stream.set_nonblocking(true)?;
     runtime.block_on(async {
@@ -42,17 +42,17 @@ pub(super) fn serve(stream: TcpStream, bounds: &Bounds, full: bool) -> Result<()
         let incoming = respond(stream, Env::real(), options).await?;
         let Some(hello) = Hello::parse(&incoming.private_data) else {
             incoming.reject(&[]).await?;
-            return Err(Broken::Stranger);
+            return Err(ConnectionError::UnknownProtocol);
         };
         let verdict = if full { Err(Refusal::Full) } else { hello.judge(bounds) };
         let welcome = Welcome::new(verdict, bounds).to_bytes();
         if let Err(why) = verdict {
             incoming.reject(&welcome).await?;
-            return Err(Broken::Refused(why));
+            return Err(ConnectionError::Refused(why));
         }
         let qp = incoming.accept(&welcome, 0, READS as u32).await?;
         match Peer::new(qp, hello.agreed(bounds.size))?.run().await {
-            Err(Broken::Down(Down::PeerClosed)) => Ok(()),
+            Err(ConnectionError::Down(Down::PeerClosed)) => Ok(()),
             ended => ended,
         }
     })
@@ -67,7 +67,7 @@ struct Peer {
     /// Cached replies by request ID: a reply is reused while the I/O length is the same.
     replies: Vec<Option<(u32, IoBuf)>>,
     /// Outstanding write requests, by ID.
-    pulls: Vec<Option<Pull>>,
+    writes: Vec<Option<PendingWrite>>,
     /// IDs of those for which not all RDMA Reads were posted.
     queue: VecDeque<u32>,
     sinks: Vec<IoBufMut>,
@@ -76,27 +76,27 @@ struct Peer {
 }
 
 /// A write request: its data is read from the initiator's memory.
-struct Pull {
+struct PendingWrite {
     request: Request,
-    asked: u32,
-    came: u32,
+    requested: u32,
+    received: u32,
 }
 
 impl Peer {
-    fn new(qp: IwarpQueuePair, agreed: Agreed) -> Result<Peer, Broken> {
+    fn new(qp: IwarpQueuePair, agreed: Agreed) -> Result<Peer, ConnectionError> {
         let piece = (agreed.block as usize).clamp(1, CHUNK_MAX).next_power_of_two().max(CHUNK_MIN);
         let reads_max = (SINKS / piece).min(READS).min(qp.caps().ord as usize).max(1);
         let depth = agreed.depth as usize;
         // A sixteenth of the arena is a reserve that payload cannot use.
         let arena = Arena::new((depth * CHUNK_MIN + (reads_max + 1) * piece) * 9 / 8)?;
-        let mut zeros = arena.try_alloc(piece, Class::Payload).ok_or(Broken::Memory)?;
+        let mut zeros = arena.try_alloc(piece, Class::Payload).ok_or(ConnectionError::Memory)?;
         zeros.set_len(piece);
         let mut peer = Peer {
             qp,
             agreed,
             zeros: zeros.freeze(),
             replies: vec![None; depth],
-            pulls: (0..depth).map(|_| None).collect(),
+            writes: (0..depth).map(|_| None).collect(),
             queue: VecDeque::new(),
             sinks: Vec::new(),
             reading: 0,
@@ -104,33 +104,33 @@ impl Peer {
             arena,
         };
         for _ in 0..depth {
-            let buf = peer.arena.try_alloc(REQUEST, Class::Payload).ok_or(Broken::Memory)?;
+            let buf = peer.arena.try_alloc(REQUEST, Class::Payload).ok_or(ConnectionError::Memory)?;
             peer.post(RECEIVE, Wr::Recv(buf))?;
         }
         Ok(peer)
     }
 
-    async fn run(mut self) -> Result<(), Broken> {
+    async fn run(mut self) -> Result<(), ConnectionError> {
         let mut out = Vec::new();
         loop {
             poll_fn(|cx| self.qp.poll(cx, &mut out)).await?;
             for completion in out.drain(..) {
                 self.completed(completion)?;
             }
-            self.pull()?;
+            self.post_reads()?;
         }
     }
 
-    fn post(&mut self, id: u64, wr: Wr) -> Result<(), Broken> {
+    fn post(&mut self, id: u64, wr: Wr) -> Result<(), ConnectionError> {
         self.qp.post(WrId(id), wr).map_err(|(e, _)| e.into())
     }
 
-    fn completed(&mut self, completion: Completion) -> Result<(), Broken> {
+    fn completed(&mut self, completion: Completion) -> Result<(), ConnectionError> {
         // Flushed requests: the end of the connection reports the reason.
         let Ok(done) = completion.result else { return Ok(()) };
         match done {
             Done::Recv { mut buf, .. } => {
-                let request = Request::parse(&buf, &self.agreed).ok_or(Broken::Request)?;
+                let request = Request::parse(&buf, &self.agreed).ok_or(ConnectionError::Request)?;
                 buf.set_len(0);
                 self.post(RECEIVE, Wr::Recv(buf))?;
                 self.begin(request)
@@ -138,22 +138,22 @@ impl Peer {
             Done::Read(sink) => {
                 let id = completion.id.0 as u32; // the higher bits are the prefix
                 self.reading -= 1;
-                let came = sink.len() as u32;
+                let received = sink.len() as u32;
                 self.sinks.push(sink);
-                let pull = self.pulls[id as usize].as_mut().expect("it has a Read in flight");
-                pull.came += came;
-                if pull.came < pull.request.length {
+                let write = self.writes[id as usize].as_mut().expect("it has a Read in flight");
+                write.received += received;
+                if write.received < write.request.length {
                     return Ok(());
                 }
-                let request = pull.request;
-                self.pulls[id as usize] = None;
+                let request = write.request;
+                self.writes[id as usize] = None;
                 self.reply(&request)
             }
             Done::Send | Done::Write | Done::Invalidate(_) => Ok(()),
         }
     }
 
-    fn begin(&mut self, request: Request) -> Result<(), Broken> {
+    fn begin(&mut self, request: Request) -> Result<(), ConnectionError> {
         match request.kind {
             Kind::Read => {
                 let to = Remote { stag: Stag(request.stag), offset: request.address, length: request.length };
@@ -167,11 +167,11 @@ impl Peer {
                 self.reply(&request)
             }
             Kind::Write => {
-                let pull = &mut self.pulls[request.id as usize];
-                if pull.is_some() {
-                    return Err(Broken::Request); // this ID is in use
+                let write = &mut self.writes[request.id as usize];
+                if write.is_some() {
+                    return Err(ConnectionError::Request); // this ID is in use
                 }
-                *pull = Some(Pull { request, asked: 0, came: 0 });
+                *write = Some(PendingWrite { request, requested: 0, received: 0 });
                 self.queue.push_back(request.id);
                 Ok(())
             }
@@ -179,20 +179,22 @@ impl Peer {
     }
 
     /// Posts RDMA Reads for write requests, up to the limits.
-    fn pull(&mut self) -> Result<(), Broken> {
+    fn post_reads(&mut self) -> Result<(), ConnectionError> {
         while self.reading < self.reads_max {
             let Some(id) = self.queue.front().copied() else { break };
-            let pull = self.pulls[id as usize].as_mut().expect("it is queued");
-            let length = (pull.request.length - pull.asked).min(self.zeros.len() as u32);
-            let offset = pull.request.address.wrapping_add(pull.asked.into());
-            let from = Remote { stag: Stag(pull.request.stag), offset, length };
-            pull.asked += length;
-            if pull.asked == pull.request.length {
+            let write = self.writes[id as usize].as_mut().expect("it is queued");
+            let length = (write.request.length - write.requested).min(self.zeros.len() as u32);
+            let offset = write.request.address.wrapping_add(write.requested.into());
+            let from = Remote { stag: Stag(write.request.stag), offset, length };
+            write.requested += length;
+            if write.requested == write.request.length {
                 self.queue.pop_front();
             }
             let mut sink = match self.sinks.pop() {
                 Some(sink) => sink,
-                None => self.arena.try_alloc(self.zeros.len(), Class::Payload).ok_or(Broken::Memory)?,
+                None => {
+                    self.arena.try_alloc(self.zeros.len(), Class::Payload).ok_or(ConnectionError::Memory)?
+                }
             };
             sink.set_len(0);
             self.post(READ | u64::from(id), Wr::Read { sink, from })?;
@@ -201,7 +203,7 @@ impl Peer {
         Ok(())
     }
 
-    fn reply(&mut self, request: &Request) -> Result<(), Broken> {
+    fn reply(&mut self, request: &Request) -> Result<(), ConnectionError> {
         let (id, length) = (request.id, request.length);
         let known = &mut self.replies[id as usize];
         let message = match known {

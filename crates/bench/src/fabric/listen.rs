@@ -7,30 +7,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, Builder};
 use std::time::Duration;
 
-use super::{Bounds, Broken, Carrier, FabricError, FabricPlace, direct, socket};
+use super::{Bounds, ConnectionError, FabricAddress, FabricError, FabricTransport, direct, socket};
 
 /// Connections above the limit that are still told that there are too many.
 const REFUSED: u32 = 16;
 /// The pause after `accept` failed: the system lacks file descriptors or memory.
-const REST: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A server that returns zeros and discards writes.
 #[derive(Debug)]
 pub struct Listener {
-    open: Vec<(Carrier, TcpListener)>,
+    open: Vec<(FabricTransport, TcpListener)>,
     bounds: Bounds,
     connections: Arc<AtomicU32>,
 }
 
 /// An event of a listener.
 #[derive(Debug)]
-pub enum Heard {
+pub enum ListenerEvent {
     /// A client connected.
-    Came(SocketAddr),
+    Connected(SocketAddr),
     /// A connection ended; with the error, if any.
-    Ended(SocketAddr, Result<(), Broken>),
+    Ended(SocketAddr, Result<(), ConnectionError>),
     /// The system failed to provide a connection or a thread for it; this may be temporary.
-    NotTaken(io::Error),
+    AcceptFailed(io::Error),
 }
 
 /// Counts an open connection until dropped.
@@ -47,9 +47,9 @@ impl Listener {
     ///
     /// # Errors
     /// The place on which listening failed, and the error.
-    pub fn bind(places: &[FabricPlace], bounds: Bounds) -> Result<Listener, (FabricPlace, FabricError)> {
-        let bind = |place: &FabricPlace| {
-            TcpListener::bind(place.address()?).map_err(FabricError::Listen).map(|l| (place.carrier, l))
+    pub fn bind(places: &[FabricAddress], bounds: Bounds) -> Result<Listener, (FabricAddress, FabricError)> {
+        let bind = |place: &FabricAddress| {
+            TcpListener::bind(place.address()?).map_err(FabricError::Listen).map(|l| (place.transport, l))
         };
         let open = places.iter().map(|place| bind(place).map_err(|e| (place.clone(), e)));
         Ok(Listener { open: open.collect::<Result<_, _>>()?, bounds, connections: Arc::default() })
@@ -59,35 +59,35 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub fn addresses(&self) -> io::Result<Vec<(Carrier, SocketAddr)>> {
-        self.open.iter().map(|(carrier, l)| Ok((*carrier, l.local_addr()?))).collect()
+    pub fn addresses(&self) -> io::Result<Vec<(FabricTransport, SocketAddr)>> {
+        self.open.iter().map(|(transport, l)| Ok((*transport, l.local_addr()?))).collect()
     }
 
-    /// Serves for the lifetime of the process. Many threads call `heard`.
-    pub fn run(self, heard: impl Fn(Heard) + Clone + Send + Sync + 'static) {
+    /// Serves for the lifetime of the process. Many threads call `on_event`.
+    pub fn run(self, on_event: impl Fn(ListenerEvent) + Clone + Send + Sync + 'static) {
         let Listener { open, bounds, connections } = &self;
         thread::scope(|scope| {
-            for (carrier, listener) in open {
-                let heard = heard.clone();
-                scope.spawn(move || accept(*carrier, listener, *bounds, connections, &heard));
+            for (transport, listener) in open {
+                let on_event = on_event.clone();
+                scope.spawn(move || accept(*transport, listener, *bounds, connections, &on_event));
             }
         });
     }
 }
 
 fn accept(
-    carrier: Carrier,
+    transport: FabricTransport,
     listener: &TcpListener,
     bounds: Bounds,
     connections: &Arc<AtomicU32>,
-    heard: &(impl Fn(Heard) + Clone + Send + Sync + 'static),
+    on_event: &(impl Fn(ListenerEvent) + Clone + Send + Sync + 'static),
 ) {
     loop {
         let (stream, peer) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(e) => {
-                heard(Heard::NotTaken(e));
-                thread::sleep(REST);
+                on_event(ListenerEvent::AcceptFailed(e));
+                thread::sleep(PAUSE);
                 continue;
             }
         };
@@ -96,21 +96,26 @@ fn accept(
         if before >= bounds.connections.saturating_add(REFUSED) {
             continue; // closed without a message
         }
-        let (full, tell) = (before >= bounds.connections, heard.clone());
+        let (full, report) = (before >= bounds.connections, on_event.clone());
         let thread = Builder::new().name(format!("fabric-{}", peer.port())).spawn(move || {
             let _counted = counted;
-            tell(Heard::Came(peer));
-            tell(Heard::Ended(peer, serve(carrier, stream, &bounds, full)));
+            report(ListenerEvent::Connected(peer));
+            report(ListenerEvent::Ended(peer, serve(transport, stream, &bounds, full)));
         });
         if let Err(e) = thread {
-            heard(Heard::NotTaken(e));
+            on_event(ListenerEvent::AcceptFailed(e));
         }
     }
 }
 
-fn serve(carrier: Carrier, stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
-    match carrier {
-        Carrier::Iwarp => direct::serve(stream, bounds, full),
-        Carrier::Tcp => socket::serve(stream, bounds, full),
+fn serve(
+    transport: FabricTransport,
+    stream: TcpStream,
+    bounds: &Bounds,
+    full: bool,
+) -> Result<(), ConnectionError> {
+    match transport {
+        FabricTransport::Iwarp => direct::serve(stream, bounds, full),
+        FabricTransport::Tcp => socket::serve(stream, bounds, full),
     }
 }

@@ -17,17 +17,17 @@
 //! **I/O model.** A thread for each connection. Over `iwarp` it drives one queue pair on a current-thread
 //! runtime; over `tcp` it reads and writes a blocking socket.
 //!
-//! **Errors.** [`PlaceError`]: an invalid address; [`FabricError`]: why there is no connection; [`Broken`]: a
+//! **Errors.** [`FabricAddressError`]: an invalid address; [`FabricError`]: why there is no connection; [`ConnectionError`]: a
 //! violation by the peer.
 
+mod address;
 mod direct;
 mod listen;
-mod place;
 mod socket;
 pub(crate) mod wire;
 
-pub use listen::{Heard, Listener};
-pub use place::{Carrier, FabricPlace, PlaceError};
+pub use address::{FabricAddress, FabricAddressError, FabricTransport};
+pub use listen::{Listener, ListenerEvent};
 pub use wire::{Bounds, Refusal};
 
 use std::io;
@@ -53,7 +53,7 @@ pub enum FabricError {
     Setup(#[source] SetupError),
     /// The peer is another kind of server.
     #[error("the program at this address is not `causeway bench listen` for this kind of target")]
-    Stranger,
+    UnknownProtocol,
     /// The listener refused the connection.
     #[error("the listener refused the connection: {0}")]
     Refused(Refusal),
@@ -64,13 +64,13 @@ pub enum FabricError {
 
 /// Why a listener ended a connection, other than because the peer closed it.
 #[derive(Debug, Error)]
-pub enum Broken {
+pub enum ConnectionError {
     /// The peer's announcement was refused.
     #[error("refused: {0}")]
     Refused(Refusal),
     /// The peer does not follow the protocol in `wire`.
     #[error("the peer is not an initiator of causeway bench")]
-    Stranger,
+    UnknownProtocol,
     /// The request is outside the agreed limits.
     #[error("the peer sent a request outside of the agreed limits")]
     Request,

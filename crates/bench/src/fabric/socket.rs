@@ -5,27 +5,27 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use super::wire::{Agreed, HELLO, Hello, REPLY, REQUEST, Reply, Request, Welcome};
-use super::{Bounds, Broken, Refusal};
+use super::{Bounds, ConnectionError, Refusal};
 use crate::engine::Kind;
 
 /// Time limit for an initiator to send its hello, and to receive its replies.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes received by one call.
 const INPUT: usize = 256 << 10;
 /// Maximum zeros in one piece.
 const ZEROS_MAX: usize = 1 << 20;
 
 /// Serves a connection until it ends. `full`: refuses it.
-pub(super) fn serve(mut stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), Broken> {
+pub(super) fn serve(mut stream: TcpStream, bounds: &Bounds, full: bool) -> Result<(), ConnectionError> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIME_LIMIT))?;
+    stream.set_write_timeout(Some(TIME_LIMIT))?;
     let mut hello = [0; HELLO];
     stream.read_exact(&mut hello)?;
-    let hello = Hello::parse(&hello).ok_or(Broken::Stranger)?;
+    let hello = Hello::parse(&hello).ok_or(ConnectionError::UnknownProtocol)?;
     let verdict = if full { Err(Refusal::Full) } else { hello.judge(bounds) };
     stream.write_all(&Welcome::new(verdict, bounds).to_bytes())?;
-    verdict.map_err(Broken::Refused)?;
+    verdict.map_err(ConnectionError::Refused)?;
     stream.set_read_timeout(None)?;
     let agreed = hello.agreed(bounds.size);
     let zeros = vec![0; (agreed.block as usize).clamp(1, ZEROS_MAX)];
@@ -69,7 +69,7 @@ impl Inbox {
 
     /// Processes a request, or payload of a write, from the front of `bytes`. Returns the number of bytes
     /// processed; 0 if more are needed.
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, ConnectionError> {
         if let Some((request, left)) = &mut self.writing {
             let n = bytes.len().min(*left);
             *left -= n;
@@ -80,13 +80,13 @@ impl Inbox {
             return Ok(n);
         }
         let Some(head) = bytes.get(..REQUEST) else { return Ok(0) };
-        let request = Request::parse(head, &self.agreed).ok_or(Broken::Request)?;
+        let request = Request::parse(head, &self.agreed).ok_or(ConnectionError::Request)?;
         match request.kind {
             Kind::Read => self.done.push(request),
             Kind::Write => self.writing = Some((request, request.length as usize)),
         }
         if self.done.len() > self.agreed.depth as usize {
-            return Err(Broken::Request);
+            return Err(ConnectionError::Request);
         }
         Ok(REQUEST)
     }

@@ -3,7 +3,7 @@
 
 use super::cache::CacheFlags;
 use super::size::{number, size, size_prefix};
-use super::{OptionError, Parsed, World, affinity, distribution, xml};
+use super::{OptionError, ParseContext, Parsed, affinity, distribution, xml};
 use crate::profile::{BLOCK_DEFAULT, Content, FlushMode, Format, Priority, Profile, Rate, Target, TimeSpan};
 
 /// Maximum targets in a command line.
@@ -30,11 +30,11 @@ struct Shared {
     targets: Vec<String>,
 }
 
-pub(super) fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, OptionError> {
-    let shared = first_pass(args, world)?;
+pub(super) fn parse(args: &[String], context: &ParseContext<'_>) -> Result<Parsed, OptionError> {
+    let shared = first_pass(args, context)?;
     let mut warnings = Vec::new();
     let mut profile = match &shared.xml {
-        Some(path) => from_xml(path, &shared, world, &mut warnings)?,
+        Some(path) => from_xml(path, &shared, context, &mut warnings)?,
         None => second_pass(args, &shared, &mut warnings)?,
     };
     for span in &mut profile.timespans {
@@ -56,13 +56,13 @@ pub(super) fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, Option
 fn from_xml(
     path: &str,
     shared: &Shared,
-    world: &World<'_>,
+    context: &ParseContext<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Profile, OptionError> {
     if let Some(option) = &shared.not_with_xml {
         return Err(OptionError::WithXml(option.clone()));
     }
-    let text = (world.read)(path).map_err(|source| OptionError::Read { path: path.to_owned(), source })?;
+    let text = (context.read)(path).map_err(|source| OptionError::Read { path: path.to_owned(), source })?;
     xml::read(&text, &shared.targets, warnings)
         .map_err(|source| OptionError::Xml { path: path.to_owned(), source })
 }
@@ -76,7 +76,7 @@ fn option(arg: &str) -> Option<(char, &str)> {
     Some((letter, chars.as_str()))
 }
 
-fn first_pass(args: &[String], world: &World<'_>) -> Result<Shared, OptionError> {
+fn first_pass(args: &[String], context: &ParseContext<'_>) -> Result<Shared, OptionError> {
     let mut shared = Shared::default();
     for arg in args {
         let Some((letter, value)) = option(arg) else {
@@ -122,7 +122,7 @@ fn first_pass(args: &[String], world: &World<'_>) -> Result<Shared, OptionError>
                     return Err(OptionError::Conflict("-X: one profile at a time; leave one out"));
                 }
             }
-            'z' if value.is_empty() => shared.seed = Some(world.seed),
+            'z' if value.is_empty() => shared.seed = Some(context.seed),
             'z' => shared.seed = Some(number("-z", value, 0, u32::MAX)?),
             _ => {
                 shared.not_with_xml.get_or_insert_with(|| arg.clone());

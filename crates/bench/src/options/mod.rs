@@ -1,6 +1,6 @@
 //! Command lines: DiskSPD's ([`parse`]) and SQLIO's ([`sqlio::parse`]), and DiskSPD's XML profiles ([`xml`]).
 //!
-//! **What it is.** Pure functions from arguments to a [`Profile`]. [`World`] passes in external facts: how to
+//! **What it is.** Pure functions from arguments to a [`Profile`]. [`ParseContext`] passes in external facts: how to
 //! read a file, and the seed for `-z` without a number. Options that DiskSPD refuses are refused, and the
 //! message shows the valid form; options that it accepts without effect cause a warning.
 //!
@@ -29,7 +29,7 @@ pub use sample::USAGE;
 pub use validate::{OUTSTANDING_MAX, validate};
 
 /// External facts for parsing a command line.
-pub struct World<'a> {
+pub struct ParseContext<'a> {
     /// Reads a file (`-X`, SQLIO's `-F`).
     pub read: &'a dyn Fn(&str) -> io::Result<String>,
     /// The seed for `-z` without a number.
@@ -165,8 +165,8 @@ pub enum OptionError {
 ///
 /// # Errors
 /// See [`OptionError`].
-pub fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, OptionError> {
-    let mut parsed = diskspd::parse(args, world)?;
+pub fn parse(args: &[String], context: &ParseContext<'_>) -> Result<Parsed, OptionError> {
+    let mut parsed = diskspd::parse(args, context)?;
     parsed.profile.command_line = args.join(" ");
     parsed.warnings.extend(validate(&parsed.profile)?);
     Ok(parsed)

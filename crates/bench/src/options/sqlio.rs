@@ -4,7 +4,7 @@
 
 use super::diskspd::refuse_windows_path;
 use super::size::number;
-use super::{OptionError, Parsed, World, validate};
+use super::{OptionError, ParseContext, Parsed, validate};
 use crate::profile::{Affinity, CacheMode, Profile, Target, TimeSpan};
 
 /// Maximum lines of a parameter file.
@@ -14,7 +14,7 @@ const FILES_MAX: usize = 4096;
 ///
 /// # Errors
 /// See [`OptionError`].
-pub fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, OptionError> {
+pub fn parse(args: &[String], context: &ParseContext<'_>) -> Result<Parsed, OptionError> {
     let mut run = Sqlio::new();
     let (mut paths, mut parameter_file) = (Vec::new(), None);
     for arg in args {
@@ -33,7 +33,8 @@ pub fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, OptionError> 
     let mut files: Vec<FileLine> =
         paths.into_iter().map(|path| FileLine { path, threads: None, mask: 0, megabytes: 0 }).collect();
     if let Some(file) = parameter_file {
-        let text = (world.read)(&file).map_err(|source| OptionError::Read { path: file.clone(), source })?;
+        let text =
+            (context.read)(&file).map_err(|source| OptionError::Read { path: file.clone(), source })?;
         let lines = parameter_lines(&file, &text)?;
         run.note(&format!("-F{file}"), &format!("{} targets, each with its threads and size", lines.len()));
         files.extend(lines);
@@ -43,7 +44,7 @@ pub fn parse(args: &[String], world: &World<'_>) -> Result<Parsed, OptionError> 
         let path = "testfile.dat".to_owned();
         files.push(FileLine { path, threads: None, mask: 0, megabytes: 0 });
     }
-    let (profile, mappings) = run.profile(files, args, world.seed);
+    let (profile, mappings) = run.profile(files, args, context.seed);
     let warnings = validate(&profile)?;
     Ok(Parsed { profile, warnings, mappings })
 }

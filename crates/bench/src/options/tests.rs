@@ -12,11 +12,11 @@ fn words(text: &str) -> Vec<String> {
 }
 
 fn diskspd(text: &str) -> Result<Parsed, OptionError> {
-    parse(&words(text), &World { read: &no_files, seed: 77 })
+    parse(&words(text), &ParseContext { read: &no_files, seed: 77 })
 }
 
 fn old(text: &str) -> Result<Parsed, OptionError> {
-    sqlio::parse(&words(text), &World { read: &no_files, seed: 0 })
+    sqlio::parse(&words(text), &ParseContext { read: &no_files, seed: 0 })
 }
 
 fn target(text: &str) -> Target {
@@ -216,15 +216,15 @@ fn sqlio_defaults_and_parameter_files() {
     let t = &old("").expect("accepted").profile.timespans[0].targets[0];
     assert_eq!((t.path.as_str(), t.block, t.alignment, t.outstanding), ("testfile.dat", 2048, 131_072, 1));
     let read = |_: &str| Ok("a.dat 2 0x3 100\n# nothing\nb.dat 4 0x0 8 # eight\n".to_owned());
-    let world = World { read: &read, seed: 0 };
-    let parsed = sqlio::parse(&words("-kW -s5 -b64 -fsequential -Fparam.txt"), &world).expect("accepted");
+    let context = ParseContext { read: &read, seed: 0 };
+    let parsed = sqlio::parse(&words("-kW -s5 -b64 -fsequential -Fparam.txt"), &context).expect("accepted");
     let s = &parsed.profile.timespans[0];
     assert_eq!(s.threads(), 6);
     assert_eq!(s.targets[1].create, Some(8 << 20));
     assert!(s.targets[1].create_if_missing);
     assert_eq!(s.affinity.len(), 2);
     let read = |_: &str| Ok("a.dat many\n".to_owned());
-    let e = sqlio::parse(&words("-Fp"), &World { read: &read, seed: 0 }).expect_err("refused");
+    let e = sqlio::parse(&words("-Fp"), &ParseContext { read: &read, seed: 0 }).expect_err("refused");
     assert!(e.to_string().contains("line 1"), "{e}");
     for text in ["-dD", "-R0", "-mC4", "-kX", "-BQ", "-a0", "-Q", "f -kR"] {
         assert!(old(text).is_err(), "{text}");
@@ -236,8 +236,8 @@ proptest! {
     #[test]
     fn any_words(args in proptest::collection::vec("-?[a-zA-Z:#*/\\\\]{0,3}[0-9]{0,12}[KMGTbirsg:/,x.%é]{0,4}", 0..8)) {
         let read = |_: &str| Ok("<Profile><TimeSpans/></Profile>".to_owned());
-        let world = World { read: &read, seed: 1 };
-        for parsed in [parse(&args, &world), sqlio::parse(&args, &world)].into_iter().flatten() {
+        let context = ParseContext { read: &read, seed: 1 };
+        for parsed in [parse(&args, &context), sqlio::parse(&args, &context)].into_iter().flatten() {
             for span in &parsed.profile.timespans {
                 prop_assert!(span.threads() <= validate::THREADS_MAX && !span.targets.is_empty());
                 for t in &span.targets {

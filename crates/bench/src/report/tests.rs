@@ -6,7 +6,7 @@ use super::*;
 use crate::engine::{
     CpuTimes, Fault, ProcessCpu, Processor, SpanResults, Tally, TargetResults, ThreadResults, Verified,
 };
-use crate::options::{World, parse, xml as read_xml};
+use crate::options::{ParseContext, parse, xml as read_xml};
 use crate::profile::{Profile, Target, TimeSpan};
 
 mod xml_layout;
@@ -23,7 +23,7 @@ fn cpu() -> Vec<CpuTimes> {
 
 fn asked(words: &str) -> Profile {
     let args: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
-    let world = World { read: &|_| Err(std::io::ErrorKind::NotFound.into()), seed: 0 };
+    let world = ParseContext { read: &|_| Err(std::io::ErrorKind::NotFound.into()), seed: 0 };
     parse(&args, &world).expect("accepted").profile
 }
 
@@ -267,7 +267,7 @@ fn a_profile_survives_xml() {
         "-F3 -O7 -n *1 <&\">",
     ] {
         let args: Vec<String> = format!("-Rpxml {words}").split_whitespace().map(str::to_owned).collect();
-        let world = World { read: &|_| Err(std::io::ErrorKind::NotFound.into()), seed: 0 };
+        let world = ParseContext { read: &|_| Err(std::io::ErrorKind::NotFound.into()), seed: 0 };
         let mut profile = parse(&args, &world).expect("accepted").profile;
         let out = xml::profile(&profile);
         let mut again =

@@ -15,9 +15,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench::engine::{self, Place, Settings, SmbPlace, SpanResults, SystemInfo};
-use bench::fabric::FabricPlace;
-use bench::options::{self, Parsed, World};
+use bench::engine::{self, Settings, SmbFile, SpanResults, SystemInfo, TargetLocation};
+use bench::fabric::FabricAddress;
+use bench::options::{self, ParseContext, Parsed};
 use bench::profile::{Format, Profile};
 use bench::report::{self, Report};
 use clap::{Args, CommandFactory, Parser};
@@ -90,11 +90,16 @@ pub(super) fn run(args: BenchArgs, out: Output) -> Result<(), Failure> {
         Err(e) => e.exit(),
     };
     let env = Env::real();
-    let world =
-        World { read: &|path| std::fs::read_to_string(path), seed: env.unix_time().as_millis() as u32 };
-    let mut parsed =
-        if options.sqlio { options::sqlio::parse(&theirs, &world) } else { options::parse(&theirs, &world) }
-            .map_err(|e| Failure::BenchOptions(Box::new(e)))?;
+    let context = ParseContext {
+        read: &|path| std::fs::read_to_string(path),
+        seed: env.unix_time().as_millis() as u32,
+    };
+    let mut parsed = if options.sqlio {
+        options::sqlio::parse(&theirs, &context)
+    } else {
+        options::parse(&theirs, &context)
+    }
+    .map_err(|e| Failure::BenchOptions(Box::new(e)))?;
     if options.json || out.json {
         parsed.profile.format = Format::Json;
     }
@@ -172,16 +177,16 @@ fn written(
 }
 
 /// The targets on other machines. The password is requested once for each server.
-fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Failure> {
+fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, TargetLocation>, Failure> {
     let mut places = HashMap::new();
     let mut known: Vec<(Location, smb_client::ConnectOptions)> = Vec::new();
     for target in profile.timespans.iter().flat_map(|s| &s.targets) {
         if !target.is_remote() || places.contains_key(&target.path) {
             continue;
         }
-        if FabricPlace::is_meant(&target.path) {
-            let place = target.path.parse().map_err(Failure::FabricPlace)?;
-            places.insert(target.path.clone(), Place::Fabric(place));
+        if FabricAddress::is_meant(&target.path) {
+            let place = target.path.parse().map_err(Failure::FabricAddress)?;
+            places.insert(target.path.clone(), TargetLocation::Fabric(place));
             continue;
         }
         let at = Location::parse(&target.path)?;
@@ -199,8 +204,8 @@ fn places(profile: &Profile, of: &Options) -> Result<HashMap<String, Place>, Fai
             }
         };
         let share = at.share()?.to_owned();
-        let place = SmbPlace { host: at.host.clone(), share, path: at.path.to_string(), options };
-        places.insert(target.path.clone(), Place::Smb(Arc::new(place)));
+        let place = SmbFile { host: at.host.clone(), share, path: at.path.to_string(), options };
+        places.insert(target.path.clone(), TargetLocation::Smb(Arc::new(place)));
     }
     Ok(places)
 }

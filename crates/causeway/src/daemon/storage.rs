@@ -159,7 +159,7 @@ impl Storage {
 }
 
 async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
-    if let Err(error) = ublk::delete_leftovers().await {
+    if let Err(error) = ublk::delete_dead_devices().await {
         tracing::warn!("cannot remove the block devices of a previous server: {error}");
     }
     pools.import_at_start().await;

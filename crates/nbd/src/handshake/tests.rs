@@ -31,12 +31,12 @@ fn go(name: &str, wants: &[u16]) -> Vec<u8> {
 }
 
 /// Returns the kinds of the answers and the outcome.
-fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
+fn talk(input: &[u8], piece: usize) -> (Vec<u32>, NextStep) {
     let mut handshake = Handshake::new(exports());
-    let (mut out, mut outcome) = (Vec::new(), Outcome::More);
+    let (mut out, mut outcome) = (Vec::new(), NextStep::More);
     for bytes in input.chunks(piece.max(1)) {
         outcome = handshake.handle(bytes, &mut out);
-        if outcome != Outcome::More {
+        if outcome != NextStep::More {
             break;
         }
     }
@@ -51,8 +51,8 @@ fn talk(input: &[u8], piece: usize) -> (Vec<u32>, Outcome) {
 }
 
 /// An export was chosen, and nothing else agreed.
-fn chosen(export: usize) -> Outcome {
-    Outcome::Transmission(Agreed { export, structured: false, status: false })
+fn chosen(export: usize) -> NextStep {
+    NextStep::Transmission(Negotiated { export, structured: false, status: false })
 }
 
 /// Encodes the data of an option about contexts.
@@ -94,7 +94,7 @@ fn a_client_chooses_byte_by_byte_too() {
 
 #[test]
 fn what_is_refused() {
-    let close = |input: Vec<u8>| matches!(talk(&input, 64).1, Outcome::Close(_));
+    let close = |input: Vec<u8>| matches!(talk(&input, 64).1, NextStep::Close(_));
     assert!(close(0_u32.to_be_bytes().to_vec()), "old clients");
     assert!(close(8_u32.to_be_bytes().to_vec()), "flags that do not exist");
     assert!(close([flags(), vec![0; 16]].concat()), "no magic number");
@@ -132,7 +132,7 @@ proptest! {
         let mut handshake = Handshake::new(exports());
         let mut out = Vec::new();
         for b in bytes.chunks(piece) {
-            if handshake.handle(b, &mut out) != Outcome::More {
+            if handshake.handle(b, &mut out) != NextStep::More {
                 break;
             }
             prop_assert!(handshake.input.len() <= OPTION_HEAD + OPTION_MAX as usize + piece);
@@ -150,7 +150,7 @@ fn a_client_may_ask_for_the_allocation() {
     let go = option(OPTION_GO, &go("space", &[INFO_BLOCK_SIZE]));
     let talked = |options: &[&[u8]]| {
         let (kinds, outcome) = talk(&[&flags()[..], &options.concat(), &go].concat(), 7);
-        let Outcome::Transmission(agreed) = outcome else { panic!("{outcome:?}") };
+        let NextStep::Transmission(agreed) = outcome else { panic!("{outcome:?}") };
         // The last three answers are those to GO.
         (kinds[..kinds.len() - 3].to_vec(), agreed.structured, agreed.status)
     };

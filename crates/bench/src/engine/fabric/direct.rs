@@ -23,7 +23,7 @@ use crate::engine::error::OpenError;
 use crate::engine::offsets::Kind;
 use crate::engine::payload::{gathered, memory, runtime};
 use crate::fabric::wire::{Hello, REPLY, Reply, Request};
-use crate::fabric::{FabricError, FabricPlace};
+use crate::fabric::{FabricAddress, FabricError};
 
 /// Time limit for closing the connections.
 const END: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ struct InFlight {
 }
 
 impl Direct {
-    pub(super) fn open(setup: Setup, places: &[FabricPlace]) -> Result<Direct, OpenError> {
+    pub(super) fn open(setup: Setup, places: &[FabricAddress]) -> Result<Direct, OpenError> {
         let (runtime, env) = (runtime()?, Env::real());
         let held: usize = setup.slots.iter().map(|s| (*s as usize).max(CHUNK_MIN) * 2 + CHUNK_MIN).sum();
         let sources: usize = setup.lanes.iter().map(|l| l.source.bytes().len()).sum();
@@ -160,7 +160,7 @@ impl Ends {
 
 impl Lane {
     async fn connect(
-        place: &FabricPlace,
+        place: &FabricAddress,
         (block, depth): (u32, u32),
         arena: &Arena,
         env: &Env,
@@ -174,9 +174,11 @@ impl Lane {
         let (mut qp, answer) =
             connect(place.address()?, env.clone(), &hello, options).await.map_err(|e| match e {
                 // A refusal contains the listener's reason.
-                SetupError::Rejected(answer) => admitted(&answer).err().unwrap_or(FabricError::Stranger),
+                SetupError::Rejected(answer) => {
+                    admitted(&answer).err().unwrap_or(FabricError::UnknownProtocol)
+                }
                 SetupError::Transport(kind) => FabricError::Unreachable(kind.into()),
-                SetupError::Frame(_) => FabricError::Stranger,
+                SetupError::Frame(_) => FabricError::UnknownProtocol,
                 other => FabricError::Setup(other),
             })?;
         let size = admitted(&answer)?;

@@ -6,10 +6,10 @@
 mod direct;
 mod socket;
 
-use super::backend::{Backend, Place, Setup};
+use super::backend::{Backend, Setup, TargetLocation};
 use super::error::OpenError;
 use crate::fabric::wire::Welcome;
-use crate::fabric::{Carrier, FabricError, FabricPlace};
+use crate::fabric::{FabricAddress, FabricError, FabricTransport};
 
 /// Opens all targets of a thread.
 ///
@@ -22,24 +22,25 @@ pub(super) fn open(setup: Setup) -> Result<Box<dyn Backend>, OpenError> {
             return Err(OpenError::KeepsNothing { place: lane.target.path.clone(), option });
         }
     }
-    let places: Vec<FabricPlace> = setup.lanes.iter().filter_map(|l| fabric(&l.place)).cloned().collect();
-    let over = |carrier| places.len() == setup.lanes.len() && places.iter().all(|p| p.carrier == carrier);
-    if over(Carrier::Iwarp) {
+    let places: Vec<FabricAddress> = setup.lanes.iter().filter_map(|l| fabric(&l.place)).cloned().collect();
+    let over =
+        |transport| places.len() == setup.lanes.len() && places.iter().all(|p| p.transport == transport);
+    if over(FabricTransport::Iwarp) {
         Ok(Box::new(direct::Direct::open(setup, &places)?))
-    } else if over(Carrier::Tcp) {
+    } else if over(FabricTransport::Tcp) {
         Ok(Box::new(socket::Sockets::open(setup, &places)?))
     } else {
         Err(OpenError::MixedPlaces)
     }
 }
 
-fn fabric(place: &Place) -> Option<&FabricPlace> {
-    if let Place::Fabric(place) = place { Some(place) } else { None }
+fn fabric(place: &TargetLocation) -> Option<&FabricAddress> {
+    if let TargetLocation::Fabric(place) = place { Some(place) } else { None }
 }
 
 /// The size of the listener's store in bytes, if it accepted the connection.
 fn admitted(answer: &[u8]) -> Result<u64, FabricError> {
-    let welcome = Welcome::parse(answer).ok_or(FabricError::Stranger)?;
+    let welcome = Welcome::parse(answer).ok_or(FabricError::UnknownProtocol)?;
     welcome.verdict.map_err(FabricError::Refused)?;
     Ok(welcome.size)
 }

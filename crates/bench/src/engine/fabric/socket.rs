@@ -15,10 +15,10 @@ use crate::engine::error::OpenError;
 use crate::engine::memory::Memory;
 use crate::engine::offsets::Kind;
 use crate::fabric::wire::{Hello, REPLY, REQUEST, Reply, Request, WELCOME};
-use crate::fabric::{FabricError, FabricPlace};
+use crate::fabric::{FabricAddress, FabricError};
 
 /// Time limit for the listener to accept a connection and answer the hello.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes received by one call.
 const INPUT: usize = 256 << 10;
 /// If at least this many bytes of a payload are outstanding, they are received directly into the slot's
@@ -88,7 +88,7 @@ struct InFlight {
 }
 
 impl Sockets {
-    pub(super) fn open(setup: Setup, places: &[FabricPlace]) -> Result<Sockets, OpenError> {
+    pub(super) fn open(setup: Setup, places: &[FabricAddress]) -> Result<Sockets, OpenError> {
         let mut links = Vec::with_capacity(places.len());
         for (lane, place) in setup.lanes.iter().zip(places) {
             let failed = |source| OpenError::Fabric { place: place.to_string(), source: Box::new(source) };
@@ -112,13 +112,13 @@ impl Sockets {
 }
 
 /// Connects and sends the hello; returns the socket and the listener's size in bytes.
-fn connect(place: &FabricPlace, (block, depth): (u32, u32)) -> Result<(TcpStream, u64), FabricError> {
+fn connect(place: &FabricAddress, (block, depth): (u32, u32)) -> Result<(TcpStream, u64), FabricError> {
     let mut stream =
-        TcpStream::connect_timeout(&place.address()?, PATIENCE).map_err(FabricError::Unreachable)?;
+        TcpStream::connect_timeout(&place.address()?, TIME_LIMIT).map_err(FabricError::Unreachable)?;
     let mut welcome = [0; WELCOME];
     let mut talk = || {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIME_LIMIT))?;
         stream.write_all(&Hello::new(block, depth).to_bytes())?;
         stream.read_exact(&mut welcome)?;
         stream.set_nonblocking(true)
@@ -126,7 +126,7 @@ fn connect(place: &FabricPlace, (block, depth): (u32, u32)) -> Result<(TcpStream
     talk().map_err(|e: io::Error| match e.kind() {
         // Another kind of server closes the connection, or waits for more input.
         ErrorKind::UnexpectedEof | ErrorKind::WouldBlock | ErrorKind::ConnectionReset => {
-            FabricError::Stranger
+            FabricError::UnknownProtocol
         }
         _ => FabricError::Unreachable(e),
     })?;

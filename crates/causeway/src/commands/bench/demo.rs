@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bench::demo::{ALL, Demonstration, FULL_THREADS, Row, Transport, Volume};
-use bench::engine::{self, Place, Settings};
+use bench::engine::{self, Settings, TargetLocation};
 use clap::Parser;
 use smb_client::TransportChoice;
 
@@ -142,7 +142,7 @@ pub(super) fn run(words: &[String], out: Output) -> Result<(), Failure> {
         let settings = Settings {
             places: paths
                 .into_iter()
-                .zip(smb.into_iter().map(|p| Place::Smb(Arc::new(p))))
+                .zip(smb.into_iter().map(|p| TargetLocation::Smb(Arc::new(p))))
                 .collect::<HashMap<_, _>>(),
             pids: places.server_pid().into_iter().collect(),
             stop: stop.clone(),

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bench::fabric::{Bounds, Carrier, FabricPlace, Heard, Listener};
+use bench::fabric::{Bounds, FabricAddress, FabricTransport, Listener, ListenerEvent};
 use clap::Parser;
 
 use crate::config::parse_size;
@@ -23,7 +23,7 @@ const DEPTH_MAX: i64 = bench::options::OUTSTANDING_MAX as i64;
 pub(super) struct ListenArgs {
     /// Addresses to listen on, such as iwarp://127.0.0.1:5447 or tcp://[::]:5448; port 0 selects a free port
     #[arg(required = true, value_name = "PLACE")]
-    places: Vec<FabricPlace>,
+    places: Vec<FabricAddress>,
     /// Size that the targets report
     #[arg(long, value_name = "BYTES", default_value = "1TiB", value_parser = size)]
     size: u64,
@@ -63,13 +63,13 @@ pub(super) fn run(words: &[String]) -> Result<(), Failure> {
         Bounds { size: args.size, block: args.block, depth: args.depth, connections: args.connections };
     let listener = Listener::bind(&args.places, bounds)
         .map_err(|(place, source)| Failure::Fabric { place: place.to_string(), source: Box::new(source) })?;
-    let at = |(carrier, address): &(Carrier, _)| format!("{} {address}", carrier.scheme());
+    let at = |(transport, address): &(FabricTransport, _)| format!("{} {address}", transport.scheme());
     let addresses: Vec<String> = listener.addresses()?.iter().map(at).collect();
     writeln!(io::stdout(), "ready: {}", addresses.join(", "))?;
     listener.run(|heard| match heard {
-        Heard::Ended(peer, Err(why)) => complain(&format!("{peer}: {why}")),
-        Heard::NotTaken(why) => complain(&format!("a connection could not be accepted: {why}")),
-        Heard::Came(_) | Heard::Ended(_, Ok(())) => {}
+        ListenerEvent::Ended(peer, Err(why)) => complain(&format!("{peer}: {why}")),
+        ListenerEvent::AcceptFailed(why) => complain(&format!("a connection could not be accepted: {why}")),
+        ListenerEvent::Connected(_) | ListenerEvent::Ended(_, Ok(())) => {}
     });
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use arena::Arena;
 use bench::demo::{Demonstration, Transport, Volume};
-use bench::engine::SmbPlace;
+use bench::engine::SmbFile;
 use env::Env;
 use smb_client::{Client, ConnectError, ConnectOptions, RequestError, TransportChoice};
 use vfs::VfsPath;
@@ -85,7 +85,7 @@ impl Places {
         d: &Demonstration,
         transport: Transport,
         threads: u32,
-    ) -> (Vec<String>, Vec<SmbPlace>) {
+    ) -> (Vec<String>, Vec<SmbFile>) {
         let directory = self.directory(d.volume);
         (1..=threads).map(|n| directory.file(&d.file(n), transport)).unzip()
     }
@@ -134,13 +134,13 @@ impl Directory {
         if self.path.is_root() { name.to_owned() } else { format!("{}\\{name}", self.path) }
     }
 
-    fn file(&self, name: &str, transport: Transport) -> (String, SmbPlace) {
+    fn file(&self, name: &str, transport: Transport) -> (String, SmbFile) {
         let mut options = self.options.clone();
         options.transport = if transport.is_direct() { TransportChoice::Rdma } else { TransportChoice::Tcp };
         options.remote_invalidation = transport != Transport::DirectWithout;
         let path = self.path(name);
         let called = format!(r"\\{}@{}\{}\{path}", self.host, self.port, self.share);
-        (called, SmbPlace { host: self.host.clone(), share: self.share.clone(), path, options })
+        (called, SmbFile { host: self.host.clone(), share: self.share.clone(), path, options })
     }
 
     fn place(&self) -> String {

@@ -10,32 +10,34 @@ use super::FabricError;
 
 /// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Carrier {
+pub enum FabricTransport {
     /// RDMA over iWARP.
     Iwarp,
     /// A TCP socket.
     Tcp,
 }
 
-impl Carrier {
+impl FabricTransport {
     /// The URL scheme.
     pub fn scheme(self) -> &'static str {
         match self {
-            Carrier::Iwarp => "iwarp",
-            Carrier::Tcp => "tcp",
+            FabricTransport::Iwarp => "iwarp",
+            FabricTransport::Tcp => "tcp",
         }
     }
 
-    fn of(scheme: &str) -> Option<Carrier> {
-        [Carrier::Iwarp, Carrier::Tcp].into_iter().find(|c| scheme.eq_ignore_ascii_case(c.scheme()))
+    fn of(scheme: &str) -> Option<FabricTransport> {
+        [FabricTransport::Iwarp, FabricTransport::Tcp]
+            .into_iter()
+            .find(|c| scheme.eq_ignore_ascii_case(c.scheme()))
     }
 }
 
 /// A listener's address and transport.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FabricPlace {
+pub struct FabricAddress {
     /// The transport.
-    pub carrier: Carrier,
+    pub transport: FabricTransport,
     /// `host:port` or `[v6]:port`.
     authority: String,
 }
@@ -45,12 +47,12 @@ pub struct FabricPlace {
 #[error(
     "{0:?} is not the address of a listener: write iwarp://host:port or tcp://host:port, with nothing after it"
 )]
-pub struct PlaceError(String);
+pub struct FabricAddressError(String);
 
-impl FabricPlace {
+impl FabricAddress {
     /// Whether a text has the scheme of a listener's address.
     pub fn is_meant(text: &str) -> bool {
-        text.split_once("://").is_some_and(|(scheme, _)| Carrier::of(scheme).is_some())
+        text.split_once("://").is_some_and(|(scheme, _)| FabricTransport::of(scheme).is_some())
     }
 
     /// Resolves the address; the first one if there are several.
@@ -63,13 +65,13 @@ impl FabricPlace {
     }
 }
 
-impl FromStr for FabricPlace {
-    type Err = PlaceError;
+impl FromStr for FabricAddress {
+    type Err = FabricAddressError;
 
-    fn from_str(text: &str) -> Result<FabricPlace, PlaceError> {
-        let wrong = || PlaceError(text.to_owned());
+    fn from_str(text: &str) -> Result<FabricAddress, FabricAddressError> {
+        let wrong = || FabricAddressError(text.to_owned());
         let (scheme, authority) = text.split_once("://").ok_or_else(wrong)?;
-        let carrier = Carrier::of(scheme).ok_or_else(wrong)?;
+        let transport = FabricTransport::of(scheme).ok_or_else(wrong)?;
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
         // A colon in a host means an IPv6 address, which must be in brackets when a port follows.
@@ -78,13 +80,13 @@ impl FromStr for FabricPlace {
         if !named || port.parse::<u16>().is_err() {
             return Err(wrong());
         }
-        Ok(FabricPlace { carrier, authority: authority.to_owned() })
+        Ok(FabricAddress { transport, authority: authority.to_owned() })
     }
 }
 
-impl fmt::Display for FabricPlace {
+impl fmt::Display for FabricAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.carrier.scheme(), self.authority)
+        write!(f, "{}://{}", self.transport.scheme(), self.authority)
     }
 }
 
@@ -94,20 +96,26 @@ mod tests {
 
     #[test]
     fn places() {
-        let place: FabricPlace = "IWARP://[::1]:5447".parse().expect("a place");
-        assert_eq!((place.carrier, place.to_string().as_str()), (Carrier::Iwarp, "iwarp://[::1]:5447"));
+        let place: FabricAddress = "IWARP://[::1]:5447".parse().expect("a place");
+        assert_eq!(
+            (place.transport, place.to_string().as_str()),
+            (FabricTransport::Iwarp, "iwarp://[::1]:5447")
+        );
         assert_eq!(place.address().map(|a| a.port()).ok(), Some(5447));
-        let place: FabricPlace = "tcp://localhost:1/".parse().expect("a place");
-        assert_eq!((place.carrier, place.to_string().as_str()), (Carrier::Tcp, "tcp://localhost:1"));
-        assert!(FabricPlace::is_meant("tcp://x") && FabricPlace::is_meant("iwarp://"));
-        assert!(!FabricPlace::is_meant("smb://h/s") && !FabricPlace::is_meant("tcp"));
+        let place: FabricAddress = "tcp://localhost:1/".parse().expect("a place");
+        assert_eq!(
+            (place.transport, place.to_string().as_str()),
+            (FabricTransport::Tcp, "tcp://localhost:1")
+        );
+        assert!(FabricAddress::is_meant("tcp://x") && FabricAddress::is_meant("iwarp://"));
+        assert!(!FabricAddress::is_meant("smb://h/s") && !FabricAddress::is_meant("tcp"));
         for wrong in
             ["tcp://host", "tcp://:1", "tcp://h:0x1", "iwarp://h:1/path", "udp://h:1", "tcp://::1:1", "h:1"]
         {
-            let said = wrong.parse::<FabricPlace>().expect_err(wrong).to_string();
+            let said = wrong.parse::<FabricAddress>().expect_err(wrong).to_string();
             assert!(said.contains(wrong) && said.contains("iwarp://host:port"), "{said}");
         }
-        let nowhere: FabricPlace = "tcp://name.invalid:1".parse().expect("a place");
+        let nowhere: FabricAddress = "tcp://name.invalid:1".parse().expect("a place");
         assert!(matches!(nowhere.address(), Err(FabricError::Resolve(_))));
     }
 }

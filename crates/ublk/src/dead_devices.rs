@@ -16,7 +16,7 @@ const DEVICES: &str = "/sys/class/ublk-char";
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn delete_leftovers() -> Result<usize, Error> {
+pub async fn delete_dead_devices() -> Result<usize, Error> {
     let numbers = numbers(Path::new(DEVICES));
     if numbers.is_empty() {
         return Ok(0);
@@ -25,7 +25,7 @@ pub async fn delete_leftovers() -> Result<usize, Error> {
     let mut deleted = 0;
     for number in numbers {
         let Some(info) = control.info(number).await else { continue };
-        if is_leftover(&info, std::process::id(), |p| Path::new(&format!("/proc/{p}")).exists()) {
+        if is_dead_device(&info, std::process::id(), |p| Path::new(&format!("/proc/{p}")).exists()) {
             control.delete(number).await?;
             tracing::info!("ublk: device {number} of a server that has ended was deleted");
             deleted += 1;
@@ -42,7 +42,7 @@ fn numbers(folder: &Path) -> Vec<u32> {
 
 /// Whether a device is ours, dead, and not being started by a running server. This process has no device yet,
 /// so a device with its process ID belonged to an earlier process.
-fn is_leftover(info: &DeviceInfo, this: u32, lives: impl Fn(u32) -> bool) -> bool {
+fn is_dead_device(info: &DeviceInfo, this: u32, lives: impl Fn(u32) -> bool) -> bool {
     info.state == STATE_DEAD && process(info).is_some_and(|p| p == this || !lives(p))
 }
 
@@ -59,11 +59,11 @@ mod tests {
     fn only_dead_devices_of_dead_servers_of_ours_go() {
         let ours = |process: u64| u64::from(u32::from_be_bytes(*b"cswy")) << 32 | process;
         let lives = |p| p == 20;
-        assert!(is_leftover(&info(0, ours(10)), 30, lives));
-        assert!(is_leftover(&info(0, ours(30)), 30, lives), "the number was another's before");
-        assert!(!is_leftover(&info(0, ours(20)), 30, lives), "about to be started by another server");
-        assert!(!is_leftover(&info(1, ours(10)), 30, lives), "in use");
-        assert!(!is_leftover(&info(0, 10), 30, lives), "another process's");
+        assert!(is_dead_device(&info(0, ours(10)), 30, lives));
+        assert!(is_dead_device(&info(0, ours(30)), 30, lives), "the number was another's before");
+        assert!(!is_dead_device(&info(0, ours(20)), 30, lives), "about to be started by another server");
+        assert!(!is_dead_device(&info(1, ours(10)), 30, lives), "in use");
+        assert!(!is_dead_device(&info(0, 10), 30, lives), "another process's");
     }
 
     #[test]
