@@ -81,7 +81,7 @@ pub struct Daemon {
 }
 
 /// Set to `off`, it turns the counters off. Only for measuring the cost of counting.
-const UNCOUNTED: &str = "CAUSEWAY_COUNTERS";
+const COUNTERS_VARIABLE: &str = "CAUSEWAY_COUNTERS";
 
 /// Why a server did not start.
 #[derive(Debug, Error)]
@@ -250,8 +250,8 @@ async fn run(
         arena.clone(),
         env.clone(),
     );
-    if std::env::var_os(UNCOUNTED).is_some_and(|v| v == "off") {
-        tracing::warn!("performance counters are off, because {UNCOUNTED} is off");
+    if std::env::var_os(COUNTERS_VARIABLE).is_some_and(|v| v == "off") {
+        tracing::warn!("performance counters are off, because {COUNTERS_VARIABLE} is off");
         server.stop_counting();
     }
     let events = Events::open(config.server.state.as_deref(), &env)
@@ -267,7 +267,7 @@ async fn run(
     let storage = Arc::new(storage);
     if config.shares.iter().any(|s| s.pool.is_some()) {
         // Reconnecting clients then find their files.
-        storage.searched().await;
+        storage.wait_for_search().await;
     }
     let mut shares = HashMap::new();
     for section in &config.shares {
@@ -303,7 +303,7 @@ async fn run(
     let measured = metrics.map(|m| tokio::spawn(control::metrics::serve(m, Arc::clone(&daemon))));
 
     started(&daemon);
-    say_ready(&daemon);
+    print_ready(&daemon);
     notify::notify("READY=1");
     signals.until_stop(&daemon).await;
 
@@ -311,7 +311,7 @@ async fn run(
     for task in accepting {
         task.abort();
     }
-    tokio::join!(signals.drain(&daemon), daemon.storage.begin_to_end());
+    tokio::join!(signals.drain(&daemon), daemon.storage.begin_disconnect());
     answering.abort();
     daemon.storage.stop().await;
     daemon.events.stop();
@@ -387,7 +387,7 @@ fn server_config(
 }
 
 /// Prints one line with the addresses of the listeners. A closed standard output is ignored.
-fn say_ready(daemon: &Daemon) {
+fn print_ready(daemon: &Daemon) {
     let places = daemon.listeners.iter().map(|l| format!("{} {}", l.transport, l.address));
     let metrics = daemon.metrics.map(|a| format!("metrics {a}"));
     let places: Vec<_> = places

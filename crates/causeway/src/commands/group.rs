@@ -5,7 +5,7 @@
 use clap::Subcommand;
 use smb_auth::users::{LocalGroup, UserFile};
 
-use super::user::{Place, done, offline};
+use super::user::{UsersLocation, done, offline};
 use crate::control::client::segment;
 use crate::control::types::{Changed, GroupStatus, NewGroup};
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub(super) enum GroupCommand {
         /// Name of the group
         name: String,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// List the groups and their members
     #[command(visible_alias = "ls")]
@@ -27,7 +27,7 @@ pub(super) enum GroupCommand {
         #[command(flatten)]
         table: TableArgs,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Make users members of a group
     AddMember {
@@ -37,7 +37,7 @@ pub(super) enum GroupCommand {
         #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Remove users from a group
     RemoveMember {
@@ -47,7 +47,7 @@ pub(super) enum GroupCommand {
         #[arg(id = "members", value_name = "USER", required = true)]
         users: Vec<String>,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Remove a group; its members remain users
     #[command(visible_alias = "rm")]
@@ -55,7 +55,7 @@ pub(super) enum GroupCommand {
         /// Name of the group
         name: String,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
 }
 
@@ -91,7 +91,12 @@ pub(super) async fn run(command: GroupCommand, out: Output) -> Result<(), Failur
     Ok(out.done(&changed, &changed.done)?)
 }
 
-async fn members(group: &str, users: &[String], place: &Place, join: bool) -> Result<Changed, Failure> {
+async fn members(
+    group: &str,
+    users: &[String],
+    place: &UsersLocation,
+    join: bool,
+) -> Result<Changed, Failure> {
     for user in users {
         match place.file() {
             Some(file) if join => UserFile::open(file)?.add_member(group, user)?,

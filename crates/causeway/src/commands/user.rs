@@ -27,7 +27,7 @@ pub(super) enum UserCommand {
         #[arg(long)]
         password_stdin: bool,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// List the users
     #[command(visible_alias = "ls")]
@@ -35,7 +35,7 @@ pub(super) enum UserCommand {
         #[command(flatten)]
         table: TableArgs,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Change a password; existing sessions continue
     Passwd {
@@ -45,21 +45,21 @@ pub(super) enum UserCommand {
         #[arg(long)]
         password_stdin: bool,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Enable a user
     Enable {
         /// Log-on name
         name: String,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Disable a user and end the user's sessions
     Disable {
         /// Log-on name
         name: String,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
     /// Remove a user and end the user's sessions
     #[command(visible_alias = "rm")]
@@ -67,12 +67,12 @@ pub(super) enum UserCommand {
         /// Log-on name
         name: String,
         #[command(flatten)]
-        place: Place,
+        place: UsersLocation,
     },
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct UsersLocation {
     /// Use this users file directly, without the server (ignores --control); created if it does not exist
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub(super) struct Place {
     control: ControlArgs,
 }
 
-impl Place {
+impl UsersLocation {
     /// The file to work on without a server.
     pub(super) fn file(&self) -> Option<&Path> {
         self.users.as_deref()
@@ -155,7 +155,7 @@ pub(super) async fn run(command: UserCommand, out: Output) -> Result<(), Failure
     }
 }
 
-async fn set_enabled(name: String, enabled: bool, place: &Place, out: Output) -> Result<(), Failure> {
+async fn set_enabled(name: String, enabled: bool, place: &UsersLocation, out: Output) -> Result<(), Failure> {
     let changed = match &place.users {
         Some(file) => {
             UserFile::open(file)?.set_disabled(&name, !enabled)?;

@@ -4,7 +4,7 @@
 //! 1. Numbers increase by one from event to event, and continue those of the file.
 //! 2. Recording an event waits for no disk: a separate thread writes to the file. If an event cannot be written,
 //!    this is logged once, and the event is kept in memory.
-//! 3. Memory has the newest [`KEPT`] events; the file is bounded too ([`file`]).
+//! 3. Memory has the newest [`EVENTS_MAX`] events; the file is bounded too ([`file`]).
 //!
 //! The file is not flushed: a power cut may lose its last events.
 
@@ -23,10 +23,10 @@ use crate::control::events::{Event, EventKind, EventQuery, Happening};
 use file::EventFile;
 
 /// Events that are in memory.
-pub const KEPT: usize = 1024;
+pub const EVENTS_MAX: usize = 1024;
 
 /// Events that may wait for the file.
-const WAITING: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 
 /// See the module.
 pub struct Events {
@@ -58,7 +58,7 @@ impl Events {
             let (mut file, events) = EventFile::open(directory);
             ring.newest = events.last().map_or(0, |e| e.number);
             ring.events = events.into();
-            let (sender, receiver) = mpsc::sync_channel::<Event>(WAITING);
+            let (sender, receiver) = mpsc::sync_channel::<Event>(QUEUE_MAX);
             let write = move || receiver.iter().for_each(|event| file.append(&event));
             writer = Some(thread::Builder::new().name("events".to_owned()).spawn(write)?);
             ring.to_file = Some(sender);
@@ -90,7 +90,7 @@ impl Events {
         let after = query.after.filter(|after| *after <= ring.newest);
         let of_pool = |e: &&Event| query.pool.as_ref().is_none_or(|pool| *pool == e.what.pool);
         let all = ring.events.iter().filter(|e| e.number > after.unwrap_or(0)).filter(of_pool);
-        let limit = query.limit.unwrap_or(KEPT);
+        let limit = query.limit.unwrap_or(EVENTS_MAX);
         match query.after {
             Some(_) => all.take(limit).cloned().collect(),
             None => {
@@ -132,7 +132,7 @@ impl Events {
 
 impl Ring {
     fn push(&mut self, event: Event) {
-        if self.events.len() == KEPT {
+        if self.events.len() == EVENTS_MAX {
             self.events.pop_front();
         }
         self.events.push_back(event);

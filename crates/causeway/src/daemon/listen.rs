@@ -97,7 +97,7 @@ impl Bound {
                     match stream.into_std() {
                         Ok(stream) => {
                             let transport = self.transport;
-                            daemon.workers.give(Incoming { admitted, stream, peer, transport }).await;
+                            daemon.workers.assign(Incoming { admitted, stream, peer, transport }).await;
                         }
                         Err(error) => tracing::warn!(%peer, %error, "connection lost"),
                     }

@@ -6,6 +6,7 @@
 //!
 //! **Errors.** [`StorageError`], each with its cure. A pool that cannot be opened is listed with the reason.
 
+mod allocations;
 mod attach;
 mod copies;
 mod counting;
@@ -16,22 +17,21 @@ mod enclosures;
 mod error;
 mod find;
 mod health;
-mod holdings;
 mod import;
 mod jobs;
-mod leaving;
 mod levels;
 mod machine;
 mod media;
 mod mover;
 mod open_pool;
 mod pools;
-mod remembered;
+mod removing;
+mod reporter;
 mod resuming;
 mod returning;
 mod shared;
 mod spaces;
-mod tell;
+mod stored_attachments;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -49,13 +49,13 @@ use vfs::SpaceFiles;
 
 pub use error::StorageError;
 pub use pools::Pools;
-use remembered::Remembered;
+use stored_attachments::StoredAttachments;
 
 use super::events::Events;
 use crate::config::StorageSection;
 
 /// Requests that may wait for the thread.
-const WAITING: usize = 64;
+const QUEUE_MAX: usize = 64;
 
 /// See the module.
 pub struct Storage {
@@ -67,7 +67,7 @@ pub struct Storage {
 }
 
 enum Request {
-    Do(Box<dyn FnOnce(Arc<Pools>) -> BoxFuture<()> + Send>),
+    Run(Box<dyn FnOnce(Arc<Pools>) -> BoxFuture<()> + Send>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -84,8 +84,8 @@ impl Storage {
         machine: [u8; 16],
         workers: Vec<Handle>,
     ) -> io::Result<Storage> {
-        let attachments = Remembered::open(state)?;
-        let (requests, receiver) = mpsc::channel(WAITING);
+        let attachments = StoredAttachments::open(state)?;
+        let (requests, receiver) = mpsc::channel(QUEUE_MAX);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let pools = Arc::new(Pools::new(
             section,
@@ -107,7 +107,7 @@ impl Storage {
     ///
     /// # Errors
     /// The call's; [`StorageError::Stopping`].
-    pub async fn ask<T, F>(
+    pub async fn run_on_thread<T, F>(
         &self,
         call: impl FnOnce(Arc<Pools>) -> F + Send + 'static,
     ) -> Result<T, StorageError>
@@ -123,25 +123,25 @@ impl Storage {
                 let _ = send.send(answer);
             })
         });
-        self.requests.send(Request::Do(work)).await.map_err(|_| StorageError::Stopping)?;
+        self.requests.send(Request::Run(work)).await.map_err(|_| StorageError::Stopping)?;
         receive.await.map_err(|_| StorageError::Stopping)?
     }
 
     /// Waits until the configured paths have been searched for pools.
-    pub(super) async fn searched(&self) {
+    pub(super) async fn wait_for_search(&self) {
         // Requests are processed after the search.
-        let _ = self.ask(|_| async { Ok(()) }).await;
+        let _ = self.run_on_thread(|_| async { Ok(()) }).await;
     }
 
     /// Starts to disconnect the clients of spaces concurrently with the other clients, so that the times do not add
     /// up.
-    pub(super) async fn begin_to_end(&self) {
+    pub(super) async fn begin_disconnect(&self) {
         let begin = |pools: Arc<Pools>| async move {
-            pools.begin_to_end();
+            pools.begin_disconnect();
             Ok(())
         };
         // Without the storage thread there are no clients.
-        let _ = self.ask(begin).await;
+        let _ = self.run_on_thread(begin).await;
     }
 
     /// Exports every pool and ends the thread.
@@ -168,7 +168,7 @@ async fn serve(mut requests: mpsc::Receiver<Request>, pools: Arc<Pools>) {
     tokio::spawn(Arc::clone(&pools).watch_returns());
     while let Some(request) = requests.recv().await {
         match request {
-            Request::Do(work) => drop(tokio::spawn(work(Arc::clone(&pools)))),
+            Request::Run(work) => drop(tokio::spawn(work(Arc::clone(&pools)))),
             Request::Stop(done) => {
                 pools.close_all().await;
                 pools.name_counters();

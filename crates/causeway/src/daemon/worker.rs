@@ -21,7 +21,7 @@ use crate::config::ServerSection;
 use crate::control::types;
 
 /// Connections that may wait for one worker; beyond that the listener waits.
-const WAITING: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 /// How long the end of a worker waits for blocking threads of its runtime.
 const END: Duration = Duration::from_secs(1);
 
@@ -63,7 +63,7 @@ impl Workers {
             n => n,
         };
         let start = |number| {
-            let (sender, receiver) = mpsc::channel(WAITING);
+            let (sender, receiver) = mpsc::channel(QUEUE_MAX);
             let connections = Arc::new(AtomicUsize::new(0));
             let (pulse, stop) = (Pulse::new(env), Arc::new(Notify::new()));
             let context =
@@ -89,7 +89,7 @@ impl Workers {
     }
 
     /// Assigns a connection to the worker with the fewest connections.
-    pub(super) async fn give(&self, incoming: Incoming) {
+    pub(super) async fn assign(&self, incoming: Incoming) {
         let fewest = self.workers.iter().min_by_key(|w| w.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);

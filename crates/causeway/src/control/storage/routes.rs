@@ -53,39 +53,39 @@ type Daemons = State<Arc<Daemon>>;
 type Answer<T> = Result<Json<T>, StorageError>;
 
 async fn disks(State(d): Daemons) -> Answer<Vec<DiskStatus>> {
-    d.storage().ask(|s| async move { Ok(s.disks().await) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.disks().await) }).await.map(Json)
 }
 
 async fn disk(State(d): Daemons, Segment(disk): Segment<String>) -> Answer<DiskDetail> {
-    d.storage().ask(|s| async move { s.disk(&disk).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.disk(&disk).await }).await.map(Json)
 }
 
 async fn return_disk(State(d): Daemons, Json(request): Json<ReturnRequest>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.return_disk(request).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.return_disk(request).await }).await.map(Json)
 }
 
 async fn create_files(State(d): Daemons, Json(new): Json<NewFiles>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.create_files(new).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.create_files(new).await }).await.map(Json)
 }
 
 async fn qualify(State(d): Daemons, Json(request): Json<QualifyRequest>) -> Answer<Qualified> {
-    d.storage().ask(|s| async move { s.qualify(request).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.qualify(request).await }).await.map(Json)
 }
 
 async fn pools(State(d): Daemons) -> Answer<Vec<PoolStatus>> {
-    d.storage().ask(|s| async move { Ok(s.pools()) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.pools()) }).await.map(Json)
 }
 
 async fn create_pool(State(d): Daemons, Json(new): Json<NewPool>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.create_pool(new).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.create_pool(new).await }).await.map(Json)
 }
 
 async fn import(State(d): Daemons, Json(request): Json<ImportRequest>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.import(request).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.import(request).await }).await.map(Json)
 }
 
 async fn pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<PoolDetail> {
-    d.storage().ask(|s| async move { s.pool(&name) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.pool(&name) }).await.map(Json)
 }
 
 async fn change_pool(
@@ -93,15 +93,15 @@ async fn change_pool(
     Segment(name): Segment<String>,
     Json(change): Json<PoolChange>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.change_pool(&name, change).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.change_pool(&name, change).await }).await.map(Json)
 }
 
 async fn destroy_pool(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.destroy_pool(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.destroy_pool(&name).await }).await.map(Json)
 }
 
 async fn export(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.export(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.export(&name).await }).await.map(Json)
 }
 
 async fn add_disks(
@@ -109,11 +109,11 @@ async fn add_disks(
     Segment(name): Segment<String>,
     Json(new): Json<NewDisks>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.add_disks(&name, new).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.add_disks(&name, new).await }).await.map(Json)
 }
 
 async fn remove_disk(State(d): Daemons, Segment((name, disk)): Segment<(String, String)>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.remove_disk(&name, &disk).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.remove_disk(&name, &disk).await }).await.map(Json)
 }
 
 async fn change_disk(
@@ -121,7 +121,7 @@ async fn change_disk(
     Segment((name, disk)): Segment<(String, String)>,
     Json(change): Json<DiskChange>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.change_disk(&name, &disk, change).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.change_disk(&name, &disk, change).await }).await.map(Json)
 }
 
 async fn replace_disk(
@@ -129,26 +129,26 @@ async fn replace_disk(
     Segment((name, disk)): Segment<(String, String)>,
     Json(new): Json<NewDisks>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.replace_disk(&name, &disk, new).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.replace_disk(&name, &disk, new).await }).await.map(Json)
 }
 
 async fn optimize(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.optimize_pool(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.optimize_pool(&name).await }).await.map(Json)
 }
 
 async fn identify(State(d): Daemons, Json(request): Json<Identify>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.identify(request).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.identify(request).await }).await.map(Json)
 }
 
 async fn enclosures(State(d): Daemons) -> Answer<Vec<EnclosureStatus>> {
-    d.storage().ask(|s| async move { Ok(s.enclosures()) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.enclosures()) }).await.map(Json)
 }
 
 async fn take_offline(
     State(d): Daemons,
     Segment((name, disk)): Segment<(String, String)>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.take_offline(&name, &disk).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.take_offline(&name, &disk).await }).await.map(Json)
 }
 
 async fn clear(
@@ -156,19 +156,19 @@ async fn clear(
     Segment(name): Segment<String>,
     Json(request): Json<ClearRequest>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.clear(&name, request).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.clear(&name, request).await }).await.map(Json)
 }
 
 async fn spaces(State(d): Daemons) -> Answer<Vec<SpaceStatus>> {
-    d.storage().ask(|s| async move { Ok(s.spaces()) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.spaces()) }).await.map(Json)
 }
 
 async fn create_space(State(d): Daemons, Json(new): Json<NewSpace>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.create_space(new).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.create_space(new).await }).await.map(Json)
 }
 
 async fn space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<SpaceDetail> {
-    d.storage().ask(|s| async move { s.space(&name) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.space(&name) }).await.map(Json)
 }
 
 async fn change_space(
@@ -176,11 +176,11 @@ async fn change_space(
     Segment(name): Segment<String>,
     Json(change): Json<SpaceChange>,
 ) -> Answer<Changed> {
-    d.storage().ask(move |s| async move { s.change_space(&name, change).await }).await.map(Json)
+    d.storage().run_on_thread(move |s| async move { s.change_space(&name, change).await }).await.map(Json)
 }
 
 async fn destroy_space(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.destroy_space(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.destroy_space(&name).await }).await.map(Json)
 }
 
 async fn attach(
@@ -188,23 +188,23 @@ async fn attach(
     Segment(name): Segment<String>,
     Json(attach): Json<Attach>,
 ) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.attach(&name, attach).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.attach(&name, attach).await }).await.map(Json)
 }
 
 async fn detach(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.detach(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.detach(&name).await }).await.map(Json)
 }
 
 async fn repair(State(d): Daemons, Segment(name): Segment<String>) -> Answer<Changed> {
-    d.storage().ask(|s| async move { s.repair_space(&name).await }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { s.repair_space(&name).await }).await.map(Json)
 }
 
 async fn jobs(State(d): Daemons) -> Answer<Vec<JobStatus>> {
-    d.storage().ask(|s| async move { Ok(s.jobs()) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.jobs()) }).await.map(Json)
 }
 
 async fn health(State(d): Daemons) -> Answer<HealthReport> {
-    d.storage().ask(|s| async move { Ok(s.health().await) }).await.map(Json)
+    d.storage().run_on_thread(|s| async move { Ok(s.health().await) }).await.map(Json)
 }
 
 /// Lists events; does not wait for busy pools. The pools are queried only if no event has the name of the pool.
@@ -218,14 +218,14 @@ async fn events(
         (StatusCode::BAD_REQUEST, Json(fault)).into_response()
     })?;
     if let Some(pool) = query.pool.clone().filter(|p| !d.events().knows(p)) {
-        let known = d.storage().ask(move |s| async move { s.pool(&pool).map(drop) }).await;
+        let known = d.storage().run_on_thread(move |s| async move { s.pool(&pool).map(drop) }).await;
         known.map_err(IntoResponse::into_response)?;
     }
     Ok(Json(d.events().list(&query)))
 }
 
 async fn change_job(State(d): Daemons, Segment((id, change)): Segment<(u64, JobChange)>) -> Answer<Changed> {
-    d.storage().ask(move |s| async move { s.change_job(id, change) }).await.map(Json)
+    d.storage().run_on_thread(move |s| async move { s.change_job(id, change) }).await.map(Json)
 }
 
 impl IntoResponse for StorageError {

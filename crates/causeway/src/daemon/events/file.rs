@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::KEPT;
+use super::EVENTS_MAX;
 use crate::control::events::Event;
 
 /// The maximum size of a file in bytes; the last event may exceed it.
@@ -44,7 +44,7 @@ impl EventFile {
             }
         }
         events.sort_by_key(|e| e.number);
-        events.drain(..events.len().saturating_sub(KEPT));
+        events.drain(..events.len().saturating_sub(EVENTS_MAX));
         (EventFile { directory: directory.to_owned(), open: None, is_failing: false }, events)
     }
 

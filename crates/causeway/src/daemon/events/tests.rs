@@ -26,9 +26,10 @@ fn query(after: Option<u64>, pool: Option<&str>, limit: Option<usize>) -> EventQ
 #[test]
 fn the_newest_are_kept_and_asked_for() {
     let events = events(None);
-    (1..=KEPT as u64 + 10).for_each(|n| events.record(happening(if n % 2 == 0 { "even" } else { "odd" }, n)));
+    (1..=EVENTS_MAX as u64 + 10)
+        .for_each(|n| events.record(happening(if n % 2 == 0 { "even" } else { "odd" }, n)));
     let kept = all(&events);
-    assert_eq!((kept.len(), kept[0], kept[KEPT - 1]), (KEPT, 11, 1034));
+    assert_eq!((kept.len(), kept[0], kept[EVENTS_MAX - 1]), (EVENTS_MAX, 11, 1034));
     assert!(kept.is_sorted());
     assert_eq!(numbers(&events, query(None, None, Some(2))), [1033, 1034], "the newest");
     assert_eq!(numbers(&events, query(Some(20), None, Some(2))), [21, 22], "those that come after it");
@@ -86,7 +87,7 @@ fn the_files_are_bounded_and_have_all_that_memory_has() {
     (1..=20_000).for_each(|n| file.append(&event(n)));
     assert!(length("events.jsonl") < (1 << 20) && length("events.jsonl.1") < (1 << 20) + 1000);
     let kept = all(&events(Some(&dir.0)));
-    assert_eq!((kept.len(), kept[0], kept[KEPT - 1]), (KEPT, 20_001 - KEPT as u64, 20_000));
+    assert_eq!((kept.len(), kept[0], kept[EVENTS_MAX - 1]), (EVENTS_MAX, 20_001 - EVENTS_MAX as u64, 20_000));
 }
 
 #[test]

@@ -19,13 +19,13 @@ use tokio::task::JoinHandle;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
-use super::remembered::{Entry, Names};
+use super::stored_attachments::{Names, StoredAttachment};
 use crate::control::client::segment;
 use crate::control::storage::Attach;
 use crate::control::types::Changed;
 
 /// The attachments of a pool's virtual disks. They end with the server, and are restored at its next start
-/// ([`super::remembered`]).
+/// ([`super::stored_attachments`]).
 #[derive(Default)]
 pub(super) struct Attachments {
     all: Mutex<BTreeMap<SpaceId, Attachment>>,
@@ -34,14 +34,14 @@ pub(super) struct Attachments {
 }
 
 struct Attachment {
-    way: Way,
+    kind: AttachmentKind,
     /// The request.
-    asked: Attach,
+    request: Attach,
     /// The URL or path for clients.
-    told: String,
+    address: String,
 }
 
-enum Way {
+enum AttachmentKind {
     Nbd(NbdServer),
     Device(ublk::Device),
 }
@@ -60,8 +60,8 @@ impl Attachments {
     }
 
     /// The URL or path of a virtual disk whose attachment matches the request.
-    fn matching(&self, space: SpaceId, asked: &Attach) -> Option<String> {
-        self.all.lock().get(&space).filter(|a| a.asked == *asked).map(|a| a.told.clone())
+    fn matching(&self, space: SpaceId, request: &Attach) -> Option<String> {
+        self.all.lock().get(&space).filter(|a| a.request == *request).map(|a| a.address.clone())
     }
 
     /// Records that a share opens a virtual disk.
@@ -100,7 +100,7 @@ impl Attachments {
     /// Fails if the virtual disk is a block device that the system uses.
     async fn check_unused(&self, space: SpaceId) -> Result<(), ublk::Error> {
         let check = match self.all.lock().get(&space) {
-            Some(Attachment { way: Way::Device(device), .. }) => device.check_unused(),
+            Some(Attachment { kind: AttachmentKind::Device(device), .. }) => device.check_unused(),
             _ => return Ok(()),
         };
         check.await
@@ -109,20 +109,20 @@ impl Attachments {
     /// Fails if the virtual disk is a block device that cannot be resized.
     fn check_growth(&self, space: SpaceId) -> Result<(), ublk::Error> {
         match self.all.lock().get(&space) {
-            Some(Attachment { way: Way::Device(device), .. }) => device.check_resizable(),
+            Some(Attachment { kind: AttachmentKind::Device(device), .. }) => device.check_resizable(),
             _ => Ok(()),
         }
     }
 
     /// Reports the new size of a virtual disk to its clients. Returns a note if the user must reconnect them.
-    async fn grown(&self, space: SpaceId, size: u64) -> Result<Option<&'static str>, ublk::Error> {
-        let resized = match self.all.lock().get(&space).map(|a| &a.way) {
+    async fn report_growth(&self, space: SpaceId, size: u64) -> Result<Option<&'static str>, ublk::Error> {
+        let resized = match self.all.lock().get(&space).map(|a| &a.kind) {
             None => return Ok(None),
-            Some(Way::Nbd(server)) => {
+            Some(AttachmentKind::Nbd(server)) => {
                 server.exports.grow(size);
                 return Ok(Some("NBD clients see the new size when they connect again"));
             }
-            Some(Way::Device(device)) => device.resize(size),
+            Some(AttachmentKind::Device(device)) => device.resize(size),
         };
         resized.await.map(|()| None)
     }
@@ -130,10 +130,10 @@ impl Attachments {
     /// Ends the clients of a virtual disk after their outstanding requests; false if it is not attached.
     async fn end(&self, space: SpaceId) -> bool {
         let attachment = self.all.lock().remove(&space);
-        match attachment.map(|a| a.way) {
+        match attachment.map(|a| a.kind) {
             None => return false,
-            Some(Way::Nbd(server)) => server.end().await,
-            Some(Way::Device(device)) => {
+            Some(AttachmentKind::Nbd(server)) => server.end().await,
+            Some(AttachmentKind::Device(device)) => {
                 let path = device.path().to_owned();
                 if let Err(error) = device.stop().await {
                     tracing::error!(device = %path.display(), %error, "cannot stop the block device cleanly");
@@ -144,9 +144,9 @@ impl Attachments {
     }
 
     /// Starts to disconnect the NBD clients, so that slow ones are waited for concurrently.
-    pub(super) fn begin_to_end(&self) {
+    pub(super) fn begin_disconnect(&self) {
         for attachment in self.all.lock().values() {
-            if let Way::Nbd(server) = &attachment.way {
+            if let AttachmentKind::Nbd(server) = &attachment.kind {
                 server.stop.send_replace(true);
             }
         }
@@ -154,7 +154,7 @@ impl Attachments {
 
     /// Ends the clients of all attachments.
     pub(super) async fn end_all(&self) {
-        self.begin_to_end();
+        self.begin_disconnect();
         while let Some(space) = self.any() {
             self.end(space).await;
         }
@@ -163,9 +163,9 @@ impl Attachments {
 
 impl Attachment {
     fn place(&self) -> PathBuf {
-        match &self.way {
-            Way::Nbd(server) => server.socket.clone(),
-            Way::Device(device) => device.path().to_owned(),
+        match &self.kind {
+            AttachmentKind::Nbd(server) => server.socket.clone(),
+            AttachmentKind::Device(device) => device.path().to_owned(),
         }
     }
 }
@@ -230,7 +230,7 @@ impl Pools {
                 open.refuse_attached(space)?;
                 let place = self.attach_now(&open, space, &attach).await?;
                 let names = Names { pool_name: open.name(), space_name: open.name_of(space) };
-                if let Err(error) = self.remembered.set(open.pool.id(), space, names, attach).await {
+                if let Err(error) = self.stored_attachments.set(open.pool.id(), space, names, attach).await {
                     notes.push(format!(
                         "it will not be attached again after a restart of the server: {error}"
                     ));
@@ -242,10 +242,12 @@ impl Pools {
     }
 
     /// Restores the attachments that a pool had when it was closed or the server stopped.
-    pub(super) async fn attach_again(&self, open: &OpenPool) {
+    pub(super) async fn restore_attachments(&self, open: &OpenPool) {
         // Attachments that survived the suspension of the pool exist already.
         let is_there = |space| open.attachments.place(space).is_some();
-        for (space, attach) in self.remembered.of(open.pool.id()).into_iter().filter(|(s, _)| !is_there(*s)) {
+        for (space, attach) in
+            self.stored_attachments.of(open.pool.id()).into_iter().filter(|(s, _)| !is_there(*s))
+        {
             if let Err(error) = self.attach_now(open, space, &attach).await {
                 let (pool, space) = (open.name(), open.name_of(space));
                 tracing::error!(pool, space, %error, "cannot attach a virtual disk again");
@@ -262,12 +264,12 @@ impl Pools {
         let read_only = attach.read_only || open.read_only;
         let name = open.name_of(space);
         let (disk, worker) = (open.space_for_clients(space)?, self.local.worker_of(space));
-        let (way, place) = match &attach.nbd {
+        let (kind, place) = match &attach.nbd {
             Some(path) => {
                 let export = nbd::Export { name: name.clone(), disk, read_only, discard_zeros: true };
                 let server = NbdServer::begin(&worker, export, path, &self.arena, &self.env)
                     .map_err(|source| StorageError::Socket { path: path.clone(), source })?;
-                (Way::Nbd(server), url(&name, path))
+                (AttachmentKind::Nbd(server), url(&name, path))
             }
             None => {
                 let options = ublk::Options { read_only, discard_zeros: true };
@@ -275,12 +277,12 @@ impl Pools {
                 let start = async move { ublk::Device::start(disk, options, &arena, &env).await };
                 let device = worker.spawn(start).await.map_err(|_| StorageError::Stopping)??;
                 let place = device.path().display().to_string();
-                (Way::Device(device), place)
+                (AttachmentKind::Device(device), place)
             }
         };
         tracing::info!(space = name, place, "virtual disk attached");
-        let asked = attach.clone();
-        open.attachments.insert(space, Attachment { way, asked, told: place.clone() });
+        let request = attach.clone();
+        open.attachments.insert(space, Attachment { kind, request, address: place.clone() });
         Ok(place)
     }
 
@@ -292,17 +294,19 @@ impl Pools {
     pub async fn detach(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = match self.find_space(name) {
-            Err(error @ StorageError::NoSpace(_)) => return self.forget_missing(name).await?.ok_or(error),
+            Err(error @ StorageError::NoSpace(_)) => {
+                return self.remove_stored_of_missing(name).await?.ok_or(error);
+            }
             found => found?,
         };
         open.attachments.check_unused(space).await?;
         let (pool, mut notes) = (open.pool.id(), Vec::new());
         // A stored attachment that could not be restored is removed too.
-        let known = self.remembered.of(pool).iter().any(|(remembered, _)| *remembered == space);
+        let known = self.stored_attachments.of(pool).iter().any(|(stored, _)| *stored == space);
         if !open.attachments.end(space).await && !known {
             return Err(StorageError::NotAttached(name.to_owned()));
         }
-        if let Err(error) = self.remembered.remove(pool, space).await {
+        if let Err(error) = self.stored_attachments.remove(pool, space).await {
             notes.push(format!("it will be attached again after a restart of the server: {error}"));
         }
         if let Ok(owners) = open.writable() {
@@ -316,14 +320,14 @@ impl Pools {
     ///
     /// # Errors
     /// [`StorageError::Ambiguous`].
-    async fn forget_missing(&self, name: &str) -> Result<Option<Changed>, StorageError> {
+    async fn remove_stored_of_missing(&self, name: &str) -> Result<Option<Changed>, StorageError> {
         let mut found = self.attached_to_missing();
         found.retain(|e| name == e.space() || name == format!("{}/{}", e.pool(), e.space()));
         if found.len() > 1 {
             return Err(StorageError::Ambiguous { name: name.to_owned(), what: "virtual disks" });
         }
         let Some(entry) = found.pop() else { return Ok(None) };
-        let removed = self.remembered.remove_entry(&entry).await;
+        let removed = self.stored_attachments.remove_entry(&entry).await;
         let note = |e| format!("it will be attached again after a restart of the server: {e}");
         let text = format!("{name} will not be attached when the pool {} is found", entry.pool());
         Ok(Some(done(text, removed.err().map(note).into_iter().collect())))
@@ -331,27 +335,29 @@ impl Pools {
 
     /// Removes stored attachments of virtual disks that are destroyed.
     pub(super) async fn forget(&self, pool: PoolId, is_destroyed: impl Fn(SpaceId) -> bool) {
-        for (space, _) in self.remembered.of(pool).into_iter().filter(|(space, _)| is_destroyed(*space)) {
-            if let Err(error) = self.remembered.remove(pool, space).await {
+        for (space, _) in
+            self.stored_attachments.of(pool).into_iter().filter(|(space, _)| is_destroyed(*space))
+        {
+            if let Err(error) = self.stored_attachments.remove(pool, space).await {
                 tracing::warn!(%pool, space = space.0, %error, "the stored attachment of a destroyed virtual disk cannot be removed");
             }
         }
     }
 
     /// Stores the present names with the attachments of a pool.
-    pub(super) async fn remember_names(&self, open: &OpenPool) {
-        for (space, attach) in self.remembered.of(open.pool.id()) {
+    pub(super) async fn store_names(&self, open: &OpenPool) {
+        for (space, attach) in self.stored_attachments.of(open.pool.id()) {
             let names = Names { pool_name: open.name(), space_name: open.name_of(space) };
-            if let Err(error) = self.remembered.set(open.pool.id(), space, names, attach).await {
+            if let Err(error) = self.stored_attachments.set(open.pool.id(), space, names, attach).await {
                 tracing::warn!(pool = open.name(), space = space.0, %error, "the new name is not stored with an attachment");
             }
         }
     }
 
     /// The stored attachments of pools that were not found.
-    pub(super) fn attached_to_missing(&self) -> Vec<Entry> {
+    pub(super) fn attached_to_missing(&self) -> Vec<StoredAttachment> {
         let known: Vec<_> = self.known.lock().keys().map(ToString::to_string).collect();
-        self.remembered.of_others(|id| known.iter().any(|k| k == id))
+        self.stored_attachments.of_others(|id| known.iter().any(|k| k == id))
     }
 }
 
@@ -371,7 +377,7 @@ impl OpenPool {
             Ordering::Greater => self.attachments.check_growth(space)?,
         }
         self.resize(space, size).await?;
-        Ok(self.attachments.grown(space, size).await?)
+        Ok(self.attachments.report_growth(space, size).await?)
     }
 }
 

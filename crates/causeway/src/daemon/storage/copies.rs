@@ -27,8 +27,8 @@ impl Pools {
         let to = resiliency_of(to);
         let change = open.pool.read(|s| plan(s, space, to))?;
         open.pool.set_resiliency(space, to).await?;
-        if let Some(mender) = open.mender() {
-            mender.reshape_now(space);
+        if let Some(repairer) = open.repairer() {
+            repairer.reshape_now(space);
         }
         let copies = match to.copies() {
             1 => "one copy".to_owned(),

@@ -11,10 +11,10 @@ use pool::{
     Unsuitable, Usage,
 };
 
-use super::error::{StorageError, name_for_people, place_for_people};
+use super::error::{StorageError, check_location, check_name};
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools, Purpose, done, real};
-use super::{find, leaving, media};
+use super::pools::{Closed, KnownPool, Pools, Purpose, done, resolve_links};
+use super::{find, media, removing};
 use crate::control::events::EventKind;
 use crate::control::storage::{ClearRequest, NewDisks, NewPool};
 use crate::control::types::Changed;
@@ -29,9 +29,9 @@ impl Pools {
     /// # Errors
     /// A disk cannot be pooled; nothing is written then.
     pub async fn create_pool(&self, new: NewPool) -> Result<Changed, StorageError> {
-        name_for_people(&new.name)?;
-        place_for_people(&new.disks.place)?;
-        let paths = real(&new.disks.paths)?;
+        check_name(&new.name)?;
+        check_location(&new.disks.place)?;
+        let paths = resolve_links(&new.disks.paths)?;
         let _one = self.changing.lock().await;
         match self.find(&new.name) {
             Err(StorageError::NoPool(_)) => {}
@@ -52,9 +52,9 @@ impl Pools {
         };
         let pool = Pool::create(&self.env, &self.arena, &disks, options).await?;
         let notes = self.unlisted(&paths);
-        let open = self.keep(pool, false, Vec::new(), None).await?;
+        let open = self.start_use(pool, false, Vec::new(), None).await?;
         tracing::info!(pool = new.name, disks = paths.len(), "pool created");
-        open.teller.tell(EventKind::PoolCreated, format!("created from {}", some(paths.len(), "disk")));
+        open.reporter.report(EventKind::PoolCreated, format!("created from {}", some(paths.len(), "disk")));
         Ok(done(format!("pool {} created from {}", new.name, some(paths.len(), "disk")), notes))
     }
 
@@ -64,8 +64,8 @@ impl Pools {
     /// See [`StorageError`]. If a disk cannot be pooled, none is added. If a later step fails for one disk, the disks
     /// before it stay added.
     pub async fn add_disks(&self, name: &str, new: NewDisks) -> Result<Changed, StorageError> {
-        place_for_people(&new.place)?;
-        let paths = real(&new.paths)?;
+        check_location(&new.place)?;
+        let paths = resolve_links(&new.paths)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
         let mut found = Vec::new();
@@ -83,18 +83,18 @@ impl Pools {
             // removed. `Pool::add_disk` decides whether it may be added.
             let begun = own.is_some_and(|l| !open.pool.has(l.label.id));
             found.push(match absent {
-                Some(l) => Joins::Back(self.open_disk(path, &l.label, Purpose::Write).await?),
-                None => Joins::New(Box::new(self.new_disk(path, &new, begun, Some(name)).await?), path),
+                Some(l) => JoiningDisk::Returning(self.open_disk(path, &l.label, Purpose::Write).await?),
+                None => JoiningDisk::New(Box::new(self.new_disk(path, &new, begun, Some(name)).await?), path),
             });
         }
         let mut numbers = Vec::new();
         for disk in found {
             numbers.push(match disk {
-                Joins::Back(disk) => {
+                JoiningDisk::Returning(disk) => {
                     let number = open.bring_back(disk, new.accept_loss, "returned by command").await?;
                     format!("disk {} returned to the pool {}", number.0, open.name())
                 }
-                Joins::New(disk, path) => {
+                JoiningDisk::New(disk, path) => {
                     let number = match open.add(&disk).await {
                         Err(
                             error @ StorageError::Admin(AdminError::Unsuitable(Unsuitable::InPool { .. })),
@@ -142,8 +142,8 @@ impl Pools {
             CommitError::Needed(disk) => StorageError::Needed { pool: open.name(), disk: disk.0 },
             error => error.into(),
         })?;
-        let object = open.teller.object(Subject::Disk(number));
-        open.teller.tell_of(EventKind::DiskLeft, object, "taken offline by command".to_owned());
+        let object = open.reporter.object(Subject::Disk(number));
+        open.reporter.report_object(EventKind::DiskLeft, object, "taken offline by command".to_owned());
         Ok(done(format!("disk {} of the pool {} is offline", number.0, open.name()), Vec::new()))
     }
 
@@ -168,8 +168,8 @@ impl Pools {
     /// See [`StorageError`]: a virtual disk of it is attached, or it is suspended and its claim remains.
     pub async fn export(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
-        if let Ok((id, Known::Closed(closed))) = self.find(name)
-            && let Some(kept) = { self.kept.lock().remove(&id) }
+        if let Ok((id, KnownPool::Closed(closed))) = self.find(name)
+            && let Some(kept) = { self.suspended_clients.lock().remove(&id) }
         {
             // Ends the clients of a suspended pool that was closed, so that it does not resume.
             kept.attachments.end_all().await;
@@ -188,18 +188,18 @@ impl Pools {
             (Err(_), Some(why)) => format!("the pool was suspended: {why}"),
             (Err(e), None) => e.to_string(),
         };
-        self.closed(&open, name.clone(), reason);
+        self.record_closed(&open, name.clone(), reason);
         closed?;
-        open.teller.tell(EventKind::PoolExported, "another machine may open it".to_owned());
+        open.reporter.report(EventKind::PoolExported, "another machine may open it".to_owned());
         Ok(done(format!("pool {name} exported"), Vec::new()))
     }
 
     /// Records why a pool is no longer open.
-    fn closed(&self, open: &OpenPool, name: String, reason: String) {
+    fn record_closed(&self, open: &OpenPool, name: String, reason: String) {
         let import = format!("causeway pool import {}", quoted(&name));
         let (cure, helps) = (Some(import.clone()), vec![import]);
         let entry = Closed { name, disks: open.paths(), reason, cure, helps };
-        self.known.lock().insert(open.pool.id(), Known::Closed(entry));
+        self.known.lock().insert(open.pool.id(), KnownPool::Closed(entry));
     }
 
     /// Erases a pool and all its data.
@@ -215,8 +215,8 @@ impl Pools {
         if let Err(error) = open.end_use().await {
             tracing::warn!(pool = name, %error, "a pool is being erased, although some of its writes could not be flushed");
         }
-        if let Err(error) = open.give_up().await {
-            self.closed(&open, name, error.to_string());
+        if let Err(error) = open.release().await {
+            self.record_closed(&open, name, error.to_string());
             return Err(error);
         }
         let erased = open.pool.erase_labels().await;
@@ -224,7 +224,7 @@ impl Pools {
         self.forget(id, |_| true).await;
         erased?;
         tracing::info!(pool = name, "pool destroyed");
-        open.teller.tell(EventKind::PoolDestroyed, "erased, with all its data".to_owned());
+        open.reporter.report(EventKind::PoolDestroyed, "erased, with all its data".to_owned());
         let notes = match absent {
             0 => Vec::new(),
             n => vec![format!("{n} of its disks were absent and still have its label")],
@@ -241,7 +241,7 @@ impl Pools {
         into: Option<&str>,
     ) -> Result<NewDisk, StorageError> {
         self.refuse_own(path)?;
-        let found = self.look_at(path, how.force, false).await?;
+        let found = self.examine(path, how.force, false).await?;
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
         let labelled = found.reasons.iter().any(in_pool);
         let reasons: Vec<_> =
@@ -254,8 +254,8 @@ impl Pools {
         }
         let atomic = how.assume_atomic.then_some(UNIT as u32);
         let disk = self.open_new(path, atomic, found.info.geometry.size).await?;
-        let usage = how.usage.map_or(Usage::AutoSelect, leaving::usage_of);
-        let domains = leaving::standing(FaultDomains::default(), &how.place);
+        let usage = how.usage.map_or(Usage::AutoSelect, removing::usage_of);
+        let domains = removing::location_after(FaultDomains::default(), &how.place);
         let media = how.media.map(media::media_of);
         Ok(NewDisk { overwrite: how.force, usage, media, domains, ..NewDisk::new(disk) })
     }
@@ -316,9 +316,9 @@ impl Pools {
 }
 
 /// A disk that joins a pool.
-enum Joins<'a> {
+enum JoiningDisk<'a> {
     /// An absent disk of the pool.
-    Back(Arc<dyn Disk>),
+    Returning(Arc<dyn Disk>),
     New(Box<NewDisk>, &'a Path),
 }
 
@@ -327,8 +327,8 @@ impl OpenPool {
     async fn add(&self, disk: &NewDisk) -> Result<pool::DiskNumber, StorageError> {
         self.writable()?;
         let number = self.pool.add_disk(disk).await?;
-        self.tell_joined(EventKind::DiskAdded, number, "added");
-        self.look_for_jobs();
+        self.report_joined(EventKind::DiskAdded, number, "added");
+        self.check_for_jobs();
         if disk.usage == Usage::AutoSelect
             && let Some(mover) = self.mover()
         {
@@ -346,15 +346,19 @@ impl OpenPool {
     ) -> Result<pool::DiskNumber, StorageError> {
         self.writable()?;
         let number = self.pool.return_disk(disk, accept_loss).await?;
-        self.tell_joined(EventKind::DiskReturned, number, how);
-        self.look_for_jobs();
+        self.report_joined(EventKind::DiskReturned, number, how);
+        self.check_for_jobs();
         Ok(number)
     }
 
-    fn tell_joined(&self, kind: EventKind, number: pool::DiskNumber, how: &str) {
+    fn report_joined(&self, kind: EventKind, number: pool::DiskNumber, how: &str) {
         let members = self.pool.members();
         let place = members.iter().find(|m| m.number == number).map(|m| m.disk.info().path.clone());
         let place = place.map_or_else(String::new, |p| format!(", at {}", p.display()));
-        self.teller.tell_of(kind, self.teller.object(Subject::Disk(number)), format!("{how}{place}"));
+        self.reporter.report_object(
+            kind,
+            self.reporter.object(Subject::Disk(number)),
+            format!("{how}{place}"),
+        );
     }
 }

@@ -14,7 +14,7 @@ use pool::{
 
 use super::error::{self, StorageError};
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools};
+use super::pools::{Closed, KnownPool, Pools};
 use crate::control::storage::{
     DiskStatus, Finding, MediaStatus, PoolDetail, PoolStatus, Qualified, Reason, ScrubStatus, SpaceStatus,
 };
@@ -33,12 +33,12 @@ impl Pools {
     pub fn pool(&self, name: &str) -> Result<PoolDetail, StorageError> {
         let (id, known) = self.find(name)?;
         let (physical_disks, virtual_disks, findings) = match &known {
-            Known::Open(open) => (disks(open), spaces(open), findings(open)),
-            Known::Closed(_) => (Vec::new(), Vec::new(), Vec::new()),
+            KnownPool::Open(open) => (disks(open), spaces(open), findings(open)),
+            KnownPool::Closed(_) => (Vec::new(), Vec::new(), Vec::new()),
         };
         let closed_disks = match &known {
-            Known::Open(_) => Vec::new(),
-            Known::Closed(closed) => closed.disks.clone(),
+            KnownPool::Open(_) => Vec::new(),
+            KnownPool::Closed(closed) => closed.disks.clone(),
         };
         let pool = status(&id.to_string(), &known);
         Ok(PoolDetail { pool, physical_disks, virtual_disks, findings, closed_disks })
@@ -50,10 +50,10 @@ impl Pools {
     }
 }
 
-fn status(id: &str, known: &Known) -> PoolStatus {
+fn status(id: &str, known: &KnownPool) -> PoolStatus {
     match known {
-        Known::Open(open) => open_status(id, open),
-        Known::Closed(closed) => closed_status(id, closed),
+        KnownPool::Open(open) => open_status(id, open),
+        KnownPool::Closed(closed) => closed_status(id, closed),
     }
 }
 
@@ -161,7 +161,7 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
 
 /// The disks of a pool.
 pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
-    let (members, disk_problems, paths) = (open.pool.members(), open.disk_problems(), open.teller.paths());
+    let (members, disk_problems, paths) = (open.pool.members(), open.disk_problems(), open.reporter.paths());
     open.pool.read(|s| {
         let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
             let info = members.get(*number).map(|m| m.disk.info());

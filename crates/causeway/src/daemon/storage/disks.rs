@@ -9,7 +9,7 @@ use disk::{FileDisk, FileOptions};
 use pool::format::{Areas, FrameError, Label, LabelError};
 
 use super::error::StorageError;
-use super::pools::{Known, Pools, done, real};
+use super::pools::{KnownPool, Pools, done, resolve_links};
 use super::{describe, find};
 use crate::control::storage::{DiskStatus, NewFiles, Qualified, QualifyRequest};
 use crate::control::types::Changed;
@@ -24,8 +24,8 @@ impl Pools {
         let mut closed: Vec<(PathBuf, String)> = Vec::new();
         for known in self.known.lock().values() {
             match known {
-                Known::Open(open) => all.extend(describe::disks(open)),
-                Known::Closed(c) => closed.extend(c.disks.iter().map(|d| (d.clone(), c.name.clone()))),
+                KnownPool::Open(open) => all.extend(describe::disks(open)),
+                KnownPool::Closed(c) => closed.extend(c.disks.iter().map(|d| (d.clone(), c.name.clone()))),
             }
         }
         let mut others: Vec<PathBuf> = qualify::list().into_iter().map(|d| d.path).collect();
@@ -34,14 +34,14 @@ impl Pools {
         let mut others: Vec<_> = others.iter().filter_map(|p| std::fs::canonicalize(p).ok()).collect();
         others.sort();
         others.dedup();
-        others.sort_by_cached_key(|p| as_people_count(&p.to_string_lossy()));
+        others.sort_by_cached_key(|p| natural_sort_key(&p.to_string_lossy()));
         others.retain(|p| !all.iter().any(|d| d.path.as_ref() == Some(p)));
         for path in others {
             // An inaccessible disk is not listed.
-            let Ok(found) = self.look_at(&path, false, false).await else { continue };
+            let Ok(found) = self.examine(&path, false, false).await else { continue };
             let pool = closed.iter().find(|(p, _)| *p == path).map(|(_, name)| name.clone());
             let mut disk = DiskStatus { pool, ..describe::candidate(&found) };
-            self.tell_removed(&path, &found, &mut disk).await;
+            self.explain_removed(&path, &found, &mut disk).await;
             all.push(disk);
         }
         all
@@ -81,19 +81,19 @@ impl Pools {
     /// # Errors
     /// It cannot be examined.
     pub async fn qualify(&self, request: QualifyRequest) -> Result<Qualified, StorageError> {
-        let paths = real(std::slice::from_ref(&request.path))?;
-        let mut found = self.look_at(&paths[0], request.force, true).await?;
+        let paths = resolve_links(std::slice::from_ref(&request.path))?;
+        let mut found = self.examine(&paths[0], request.force, true).await?;
         if self.refuse_own(&paths[0]).is_err() {
             // The process that uses the disk is this server.
             found.reasons.retain(|r| !matches!(r, CannotPoolReason::InUse { .. }));
         }
         let mut qualified = describe::qualified(&found);
-        self.tell_removed(&paths[0], &found, &mut qualified.disk).await;
+        self.explain_removed(&paths[0], &found, &mut qualified.disk).await;
         Ok(qualified)
     }
 
     /// Replaces the reason of a disk that was removed from an open pool while absent and still has its label.
-    async fn tell_removed(&self, path: &Path, found: &Qualification, disk: &mut DiskStatus) {
+    async fn explain_removed(&self, path: &Path, found: &Qualification, disk: &mut DiskStatus) {
         let in_pool = |r: &CannotPoolReason| matches!(r, CannotPoolReason::InAPool { .. });
         let Some(at) = found.reasons.iter().position(in_pool) else { return };
         if let Some(pool) = self.removed_from(path).await
@@ -104,7 +104,7 @@ impl Pools {
     }
 
     /// Qualifies a disk on a separate thread, because that blocks.
-    pub(super) async fn look_at(
+    pub(super) async fn examine(
         &self,
         path: &Path,
         force: bool,
@@ -149,7 +149,7 @@ enum Piece {
 }
 
 /// A key to sort names by: "disk2" before "disk10".
-fn as_people_count(name: &str) -> Vec<Piece> {
+fn natural_sort_key(name: &str) -> Vec<Piece> {
     let chars: Vec<char> = name.chars().collect();
     let alike = chars.chunk_by(|a, b| a.is_ascii_digit() == b.is_ascii_digit());
     let piece = |text: String| match text.starts_with(|c: char| c.is_ascii_digit()) {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn ten_comes_after_two() {
         let mut names = ["/d/10-b2", "/d/a", "/d/2", "/d/10-b10", "/d/", "/d/10", "/dev/sda1", "/d/007"];
-        names.sort_by_cached_key(|n| as_people_count(n));
+        names.sort_by_cached_key(|n| natural_sort_key(n));
         assert_eq!(names, ["/d/", "/d/2", "/d/007", "/d/10", "/d/10-b2", "/d/10-b10", "/d/a", "/dev/sda1"]);
     }
 }

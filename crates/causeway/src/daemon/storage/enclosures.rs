@@ -97,7 +97,7 @@ impl Pools {
             return Err(StorageError::NoDiskHere(disk.to_owned()));
         }
         let path = std::fs::canonicalize(path).map_err(|_| StorageError::NoDiskHere(disk.to_owned()))?;
-        Ok(self.look_at(&path, false, false).await?.info)
+        Ok(self.examine(&path, false, false).await?.info)
     }
 }
 

@@ -712,7 +712,7 @@ fn unsuitable(why: &Unsuitable) -> Option<String> {
 ///
 /// # Errors
 /// [`StorageError::Name`].
-pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
+pub(super) fn check_name(name: &str) -> Result<(), StorageError> {
     let why = match name {
         "" => "it is empty",
         n if n.len() > 255 => "it is longer than 255 bytes",
@@ -730,7 +730,7 @@ pub(super) fn name_for_people(name: &str) -> Result<(), StorageError> {
 ///
 /// # Errors
 /// [`StorageError::Place`].
-pub(super) fn place_for_people(place: &Place) -> Result<(), StorageError> {
+pub(super) fn check_location(place: &Place) -> Result<(), StorageError> {
     for (what, name) in [("rack", &place.rack), ("node", &place.node), ("enclosure", &place.enclosure)] {
         let Some(name) = name else { continue };
         let why = match name {
@@ -867,9 +867,9 @@ mod tests {
     #[test]
     fn an_unusable_place_is_named_with_its_option() {
         let place = |enclosure: &str| Place { enclosure: Some(enclosure.to_owned()), ..Place::default() };
-        assert!(place_for_people(&place("")).is_ok() && place_for_people(&place(&"x".repeat(255))).is_ok());
+        assert!(check_location(&place("")).is_ok() && check_location(&place(&"x".repeat(255))).is_ok());
         for (name, why) in [("x".repeat(256), "longer than 255 bytes"), ("a\tb".to_owned(), "control")] {
-            let error = place_for_people(&place(&name)).expect_err("it is refused");
+            let error = check_location(&place(&name)).expect_err("it is refused");
             let text = error.to_string();
             assert!(text.contains("is not a valid enclosure") && text.contains(why), "{text}");
             assert!(error.cure().is_some_and(|c| c.contains("--enclosure")));

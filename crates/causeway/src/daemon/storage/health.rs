@@ -1,8 +1,8 @@
 //! The health of all pools: faults with texts and commands, and the tree of objects.
 
+mod texts;
 mod tree;
 mod watch;
-mod words;
 
 use std::collections::BTreeMap;
 use std::sync::Weak;
@@ -10,11 +10,11 @@ use std::sync::Weak;
 use pool::PoolId;
 use pool::health::{Snapshot, faults};
 
-pub(super) use watch::Watch;
+pub(super) use watch::FaultWatch;
 
 use super::error::StorageError;
 use super::open_pool::OpenPool;
-use super::pools::{Known, Pools};
+use super::pools::{KnownPool, Pools};
 use crate::control::health::{FaultStatus, HealthReport};
 use crate::control::storage::DiskStatus;
 
@@ -28,22 +28,22 @@ impl Pools {
             disks.into_iter().filter(|d| d.can_pool && d.pool.is_none() && d.path.is_some()).collect();
         let mut report = self.health_with(&free);
         let pool = self.open_pools().iter().find(|o| !o.read_only).map(|o| o.name());
-        let taken: Vec<_> = self.known.lock().values().map(Known::name).collect();
+        let taken: Vec<_> = self.known.lock().values().map(KnownPool::name).collect();
         let action = |disk: &DiskStatus| match &pool {
-            Some(pool) => words::add_disk(pool, disk),
+            Some(pool) => texts::add_disk(pool, disk),
             // Each disk gets the same command, which creates a pool from all of them.
-            None => words::create(&taken, &free),
+            None => texts::create(&taken, &free),
         };
-        report.faults.extend(free.iter().filter_map(|d| words::free_disk(d, action(d))));
+        report.faults.extend(free.iter().filter_map(|d| texts::free_disk(d, action(d))));
         report
     }
 
     /// The health from the known state of the pools, without a search. `free`: disks that can be added.
     fn health_with(&self, free: &[DiskStatus]) -> HealthReport {
         let known = self.known.lock().clone();
-        let tree = |known: &Known| match known {
-            Known::Open(open) => tree::open(open),
-            Known::Closed(closed) => tree::closed(closed),
+        let tree = |known: &KnownPool| match known {
+            KnownPool::Open(open) => tree::open(open),
+            KnownPool::Closed(closed) => tree::closed(closed),
         };
         let pools = known.values().map(tree).collect();
         let mut faults: Vec<FaultStatus> = self.pool_faults(free).into_iter().flat_map(|(_, f)| f).collect();
@@ -55,12 +55,12 @@ impl Pools {
     /// The faults of each pool, by name, including pools that shares or attachments use and that were not found.
     fn pool_faults(&self, free: &[DiskStatus]) -> Vec<(String, Vec<FaultStatus>)> {
         let known = self.known.lock().clone();
-        let of = |(id, known): (&PoolId, &Known)| match known {
-            Known::Open(open) => (open.name(), open_faults(*id, open, free)),
-            Known::Closed(closed) => (closed.name.clone(), vec![words::closed(*id, closed)]),
+        let of = |(id, known): (&PoolId, &KnownPool)| match known {
+            KnownPool::Open(open) => (open.name(), open_faults(*id, open, free)),
+            KnownPool::Closed(closed) => (closed.name.clone(), vec![texts::closed(*id, closed)]),
         };
         let missing = self.users_of_missing();
-        let missing = missing.iter().map(|(name, users)| (name.clone(), vec![words::missing(name, users)]));
+        let missing = missing.iter().map(|(name, users)| (name.clone(), vec![texts::missing(name, users)]));
         known.iter().map(of).chain(missing).collect()
     }
 
@@ -94,7 +94,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
         open.owners().filter(|_| !open.read_only).map(|owners| owners.in_doubt()).unwrap_or_default();
     let mut failing = events.failing();
     failing.extend(open.pool.unlabelled());
-    let paths = open.teller.paths();
+    let paths = open.reporter.paths();
     open.pool.read(|state| {
         let now = Snapshot {
             state,
@@ -107,7 +107,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
             jobs: open.pool.jobs().list(),
             warn_percent: u64::from(state.policy.warn_at),
         };
-        let words = words::Words { id, state, paths, jobs: &now.jobs, free };
-        faults(&now).iter().map(|f| words.fault(f)).collect()
+        let texts = texts::FaultTexts { id, state, paths, jobs: &now.jobs, free };
+        faults(&now).iter().map(|f| texts.fault(f)).collect()
     })
 }

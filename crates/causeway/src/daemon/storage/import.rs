@@ -11,8 +11,8 @@ use pool::{OpenError, OpenOptions, Opened, Pool, PoolId};
 use super::error::{self, StorageError};
 use super::find::{self, Labelled};
 use super::machine;
-use super::open_pool::{Kept, OpenPool};
-use super::pools::{Closed, Known, Pools, Purpose, done, real};
+use super::open_pool::{OpenPool, SuspendedClients};
+use super::pools::{Closed, KnownPool, Pools, Purpose, done, resolve_links};
 use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
 use crate::control::types::Changed;
@@ -26,7 +26,7 @@ impl Pools {
     /// Opens every pool that is found in the configured paths.
     pub(super) async fn import_at_start(&self) {
         let _one = self.changing.lock().await;
-        for (id, disks) in self.look(Vec::new()).await {
+        for (id, disks) in self.find_pools(Vec::new()).await {
             let request = ImportRequest::default();
             // After kill -9 and an immediate restart, the previous process may still be ending. Its outstanding
             // I/O holds the locks of its disks, so this start waits for that I/O.
@@ -41,7 +41,7 @@ impl Pools {
                 Ok(open) => {
                     let name = open.name();
                     tracing::info!(pool = name, "pool opened");
-                    open.tell_opened(EventKind::PoolOpened, "the server has started");
+                    open.report_opened(EventKind::PoolOpened, "the server has started");
                     open.notes
                         .iter()
                         .cloned()
@@ -58,11 +58,11 @@ impl Pools {
     /// # Errors
     /// For a named pool: it cannot be opened, or it is open and has absent disks. For other pools these are notes.
     pub async fn import(&self, request: ImportRequest) -> Result<Changed, StorageError> {
-        let more = real(&request.paths)?;
+        let more = resolve_links(&request.paths)?;
         let _one = self.changing.lock().await;
         let wanted =
             |id: &PoolId, name: &str| request.name.as_ref().is_none_or(|n| n == name || *n == id.to_string());
-        let mut found = self.look(more).await;
+        let mut found = self.find_pools(more).await;
         found.retain(|id, disks| disks.first().is_some_and(|d| wanted(id, &d.label.pool_name)));
         if found.len() > 1
             && let Some(name) = &request.name
@@ -77,7 +77,7 @@ impl Pools {
                     notes.extend(open.notes.iter().cloned().chain(open.absent()));
                     notes.extend(self.unlisted(&open.paths()));
                     let how = if open.read_only { " for reading only" } else { "" };
-                    open.tell_opened(EventKind::PoolImported, &format!("opened{how}"));
+                    open.report_opened(EventKind::PoolImported, &format!("opened{how}"));
                     opened.push(format!("pool {} opened{how}", open.name()));
                 }
                 Err(error) if request.name.is_some() => return Err(error),
@@ -169,7 +169,7 @@ impl Pools {
         let mut paths = find::expand(&self.devices);
         paths.extend(more);
         for known in self.known.lock().values() {
-            if let Known::Closed(closed) = known {
+            if let KnownPool::Closed(closed) = known {
                 paths.extend(closed.disks.clone());
             }
         }
@@ -179,13 +179,13 @@ impl Pools {
     }
 
     /// The disks with labels, by pool, of pools that are not open here.
-    async fn look(&self, more: Vec<PathBuf>) -> BTreeMap<PoolId, Vec<Labelled>> {
+    async fn find_pools(&self, more: Vec<PathBuf>) -> BTreeMap<PoolId, Vec<Labelled>> {
         let mut pools: BTreeMap<PoolId, Vec<Labelled>> = BTreeMap::new();
         for found in self.all_labels(more).await {
             pools.entry(found.label.pool).or_default().push(found);
         }
         let known = self.known.lock();
-        pools.retain(|id, _| !matches!(known.get(id), Some(Known::Open(_))));
+        pools.retain(|id, _| !matches!(known.get(id), Some(KnownPool::Open(_))));
         pools
     }
 
@@ -242,7 +242,7 @@ impl Pools {
                     other => other.to_string(),
                 };
                 let (cure, helps) = (error.cure(), error.opens(&name));
-                self.known.lock().insert(id, Known::Closed(Closed { name, disks, reason, cure, helps }));
+                self.known.lock().insert(id, KnownPool::Closed(Closed { name, disks, reason, cure, helps }));
                 Err(error)
             }
         }
@@ -280,10 +280,10 @@ impl Pools {
     async fn holder(&self, found: &[Labelled], options: &OpenOptions) -> Option<OpenError> {
         let mut disks = Vec::new();
         for Labelled { path, label } in found {
-            disks.extend(self.open_disk(path, label, Purpose::Look).await.ok());
+            disks.extend(self.open_disk(path, label, Purpose::Examine).await.ok());
         }
-        let look = OpenOptions { read_only: true, force: false, accept_loss: true, ..options.clone() };
-        let error = Pool::open(&self.env, &self.arena, &disks, &look).await.err()?;
+        let options = OpenOptions { read_only: true, force: false, accept_loss: true, ..options.clone() };
+        let error = Pool::open(&self.env, &self.arena, &disks, &options).await.err()?;
         matches!(error, OpenError::Held { .. }).then_some(error)
     }
 
@@ -312,30 +312,30 @@ impl Pools {
             ));
         }
         let is_same = !read_only && may_be_stale.is_empty();
-        self.keep(pool, read_only, notes, is_same.then_some(former_epoch)).await
+        self.start_use(pool, read_only, notes, is_same.then_some(former_epoch)).await
     }
 
-    /// Starts the use of a pool and restores its attachments. `goes_on`: the epoch of the previous opening; `None` if
+    /// Starts the use of a pool and restores its attachments. `previous_epoch`: the epoch of the previous opening; `None` if
     /// flushed data may be lost. Clients of a suspended pool that was closed in that epoch stay connected.
-    pub(super) async fn keep(
+    pub(super) async fn start_use(
         &self,
         pool: Pool,
         read_only: bool,
         notes: Vec<String>,
-        goes_on: Option<u64>,
+        previous_epoch: Option<u64>,
     ) -> Result<Arc<OpenPool>, StorageError> {
-        let kept = self.kept.lock().remove(&pool.id());
+        let kept = self.suspended_clients.lock().remove(&pool.id());
         let kept = match kept {
-            Some(kept) if goes_on == Some(kept.epoch) => kept,
+            Some(kept) if previous_epoch == Some(kept.epoch) => kept,
             Some(kept) => {
                 kept.attachments.end_all().await;
-                Kept::default()
+                SuspendedClients::default()
             }
-            None => Kept::default(),
+            None => SuspendedClients::default(),
         };
         let open = Arc::new(OpenPool::new(self, pool, read_only, notes, kept).await?);
-        self.known.lock().insert(open.pool.id(), Known::Open(Arc::clone(&open)));
-        self.attach_again(&open).await;
+        self.known.lock().insert(open.pool.id(), KnownPool::Open(Arc::clone(&open)));
+        self.restore_attachments(&open).await;
         Ok(open)
     }
 }

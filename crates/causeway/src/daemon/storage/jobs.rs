@@ -24,80 +24,80 @@ use tokio::sync::Notify;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
-use super::tell::{Teller, ToldJob};
+use super::reporter::{EventReporter, ReportedJob};
 use crate::config::JobsSection;
 use crate::control::storage::{JobChange, JobStatus};
 use crate::control::types::Changed;
 
 /// A job that could not continue tries again after this time.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The free bytes from which on a file system no longer counts as full; and the interval of checks of full ones.
-const ROOM: u64 = 4 << 20;
-const ROOM_EVERY: Duration = Duration::from_secs(5);
+const FREE_SPACE_MIN: u64 = 4 << 20;
+const FREE_SPACE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The maximum number of passes of a resync that finds more stale data each time, and the pause between two passes.
 /// After the last pass it waits like a failed job.
 const PASSES: u32 = 20;
-const SOON: Duration = Duration::from_millis(500);
+const PASS_PAUSE: Duration = Duration::from_millis(500);
 
 /// The background work of an open pool; it ends with the owners.
-pub(super) struct Mender {
+pub(super) struct Repairer {
     env: Env,
     pool: Pool,
     local: Arc<LocalPool>,
-    look: Notify,
+    work_available: Notify,
     /// Jobs that were stopped by command: they start again when a disk is returned to the pool, or at the
     /// next start.
-    held: Mutex<BTreeSet<(Kind, Subject)>>,
+    stopped_by_command: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
     /// The interval between two scrubs of a space, in seconds; 0: scrubs are off.
     scrub_every_s: u64,
-    teller: Teller,
+    reporter: EventReporter,
 }
 
-impl Mender {
+impl Repairer {
     /// Starts the repairs after a crash or an absence.
     pub(super) fn start(
         env: &Env,
         pool: &Pool,
         local: &Arc<LocalPool>,
         jobs: JobsSection,
-        teller: &Teller,
-    ) -> Arc<Mender> {
+        reporter: &EventReporter,
+    ) -> Arc<Repairer> {
         let target = Duration::from_millis(jobs.latency_ms);
         pool.jobs().set_pacing(Pacing { target, minimum: jobs.minimum, ..Pacing::default() });
-        let mender = Arc::new(Mender {
+        let repairer = Arc::new(Repairer {
             env: env.clone(),
             pool: pool.clone(),
             local: Arc::clone(local),
-            look: Notify::new(),
-            held: Mutex::default(),
+            work_available: Notify::new(),
+            stopped_by_command: Mutex::default(),
             stopping: AtomicBool::new(false),
             scrub_every_s: jobs.scrub_days * 24 * 60 * 60,
-            teller: teller.clone(),
+            reporter: reporter.clone(),
         });
-        env.spawn(Arc::clone(&mender).run());
-        mender
+        env.spawn(Arc::clone(&repairer).run());
+        repairer
     }
 
     /// Checks for work, for example because a disk joined; jobs that were stopped by command may start again.
-    pub(super) fn look(&self) {
-        self.held.lock().clear();
-        self.look.notify_one();
+    pub(super) fn check_for_work(&self) {
+        self.stopped_by_command.lock().clear();
+        self.work_available.notify_one();
     }
 
     /// Stops all jobs after their current pieces.
     pub(super) async fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        self.look.notify_one();
+        self.work_available.notify_one();
         self.pool.jobs().stop_all().await;
     }
 
-    async fn run(self: Arc<Mender>) {
+    async fn run(self: Arc<Repairer>) {
         while !self.stopping.load(Ordering::Relaxed) {
             let full = !self.pool.events().full().is_empty();
-            let change = self.change_within(if full { ROOM_EVERY } else { AGAIN });
+            let change = self.change_within(if full { FREE_SPACE_INTERVAL } else { RETRY_INTERVAL });
             if !self.local.in_doubt().is_empty()
                 && let Some(job) = self.begin(Kind::Resolve, Subject::Pool)
             {
@@ -109,14 +109,14 @@ impl Mender {
                 }
             }
             let reshaping = self.reshaping();
-            for disk in self.pool.read(|s| behind(s, &reshaping)) {
+            for disk in self.pool.read(|s| stale_disks(s, &reshaping)) {
                 if let Some(job) = self.begin(Kind::Resync, Subject::Disk(disk)) {
                     self.env.spawn(Arc::clone(&self).resync(job, disk));
                 }
             }
-            self.look_for_room();
+            self.report_freed_space();
             self.scrub_due().await;
-            select(std::pin::pin!(change), std::pin::pin!(self.look.notified())).await;
+            select(std::pin::pin!(change), std::pin::pin!(self.work_available.notified())).await;
         }
     }
 
@@ -136,12 +136,12 @@ impl Mender {
 
     /// Starts to change the number of copies of a space, also if its job was stopped by command.
     pub(super) fn reshape_now(&self, space: SpaceId) {
-        self.held.lock().remove(&(Kind::Reshape, Subject::Space(space)));
-        self.look.notify_one();
+        self.stopped_by_command.lock().remove(&(Kind::Reshape, Subject::Space(space)));
+        self.work_available.notify_one();
     }
 
     /// Reports disks that failed because their file system was full, and that may return because it has space again.
-    fn look_for_room(&self) {
+    fn report_freed_space(&self) {
         for disk in self.pool.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
             if path.is_some_and(|path| has_room(&path)) {
@@ -151,14 +151,14 @@ impl Mender {
     }
 
     /// Starts a job and reports it, unless it exists already or was stopped by command.
-    fn begin(&self, kind: Kind, subject: Subject) -> Option<ToldJob> {
-        let held = self.held.lock().contains(&(kind, subject));
-        if held { None } else { self.teller.begin(self.pool.jobs(), kind, subject) }
+    fn begin(&self, kind: Kind, subject: Subject) -> Option<ReportedJob> {
+        let is_stopped = self.stopped_by_command.lock().contains(&(kind, subject));
+        if is_stopped { None } else { self.reporter.begin(self.pool.jobs(), kind, subject) }
     }
 
-    /// Completes when a disk joins or leaves, or after [`AGAIN`].
+    /// Completes when a disk joins or leaves, or after [`RETRY_INTERVAL`].
     fn change(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.change_within(AGAIN)
+        self.change_within(RETRY_INTERVAL)
     }
 
     fn change_within(&self, time: Duration) -> impl Future<Output = ()> + Send + use<> {
@@ -174,14 +174,14 @@ impl Mender {
     }
 
     /// Whether a job was stopped. Records that it was stopped by command, unless all jobs are being stopped.
-    fn is_over(&self, job: &Job, what: (Kind, Subject)) -> bool {
+    fn must_end(&self, job: &Job, what: (Kind, Subject)) -> bool {
         if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
-            self.held.lock().insert(what);
+            self.stopped_by_command.lock().insert(what);
         }
         job.is_stopped()
     }
 
-    async fn resolve(self: Arc<Mender>, job: ToldJob) {
+    async fn resolve(self: Arc<Repairer>, job: ReportedJob) {
         let name = self.name();
         let differed = || self.pool.events().count(DamageKind::Unsettled);
         let before = differed();
@@ -189,7 +189,7 @@ impl Mender {
             let change = self.change();
             job.forget_unfinished();
             let result = self.pool.resolve_all(&job).await;
-            if self.is_over(&job, (Kind::Resolve, Subject::Pool)) {
+            if self.must_end(&job, (Kind::Resolve, Subject::Pool)) {
                 return;
             }
             if self.local.in_doubt().is_empty() {
@@ -207,13 +207,13 @@ impl Mender {
             };
             tracing::warn!(pool = name, %why, "some blocks in doubt after a crash could not be resolved");
             if !job.wait_for(why, change).await {
-                self.is_over(&job, (Kind::Resolve, Subject::Pool));
+                self.must_end(&job, (Kind::Resolve, Subject::Pool));
                 return;
             }
         }
     }
 
-    async fn resync(self: Arc<Mender>, job: ToldJob, disk: DiskNumber) {
+    async fn resync(self: Arc<Repairer>, job: ReportedJob, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(pool = name, disk = number, "the resync of a disk has started");
         let mut passes = 0;
@@ -221,7 +221,7 @@ impl Mender {
             let change = self.change();
             job.forget_unfinished();
             let result = self.pool.resync(disk, &job).await;
-            if self.is_over(&job, (Kind::Resync, Subject::Disk(disk))) {
+            if self.must_end(&job, (Kind::Resync, Subject::Disk(disk))) {
                 return;
             }
             let why = match (result, self.pool.read(|s| waits_for(s, disk, &self.reshaping()))) {
@@ -237,7 +237,7 @@ impl Mender {
                 // Writes were missed after the check, or a write failed: makes another pass.
                 (Ok(()), Some(disks)) if disks.is_empty() && passes < PASSES => {
                     passes += 1;
-                    self.env.sleep(SOON).await;
+                    self.env.sleep(PASS_PAUSE).await;
                     continue;
                 }
                 (Ok(()), Some(disks)) if disks.is_empty() => {
@@ -247,14 +247,14 @@ impl Mender {
             };
             tracing::warn!(pool = name, disk = number, %why, "the disk is not up to date");
             if !job.wait_for(why, change).await {
-                self.is_over(&job, (Kind::Resync, Subject::Disk(disk)));
+                self.must_end(&job, (Kind::Resync, Subject::Disk(disk)));
                 return;
             }
             passes = 0;
         }
     }
 
-    async fn reshape(self: Arc<Mender>, job: ToldJob, space: SpaceId) {
+    async fn reshape(self: Arc<Repairer>, job: ReportedJob, space: SpaceId) {
         let name = self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
         tracing::info!(space = name, "the number of copies of a virtual disk is being changed");
         let mut passes = 0;
@@ -262,7 +262,7 @@ impl Mender {
             let change = self.change();
             job.forget_unfinished();
             let result = self.pool.reshape(space, &job).await;
-            if self.is_over(&job, (Kind::Reshape, Subject::Space(space))) {
+            if self.must_end(&job, (Kind::Reshape, Subject::Space(space))) {
                 return;
             }
             let is_changing = self.pool.to_reshape().contains(&space);
@@ -271,12 +271,12 @@ impl Mender {
                 // Resyncs copy the missed writes to disks that left or joined meanwhile.
                 Ok(_) if !is_changing => {
                     tracing::info!(space = name, "all data of the virtual disk has the new number of copies");
-                    self.look.notify_one();
+                    self.work_available.notify_one();
                     return;
                 }
                 Ok(None | Some(NotMoved::Shape | NotMoved::Unfinished)) if passes < PASSES => {
                     passes += 1;
-                    self.env.sleep(SOON).await;
+                    self.env.sleep(PASS_PAUSE).await;
                     continue;
                 }
                 Ok(Some(NotMoved::NoPlace(none))) => DelayReason::Failed(none.to_string()),
@@ -289,7 +289,7 @@ impl Mender {
             };
             tracing::warn!(space = name, %why, "not all data has the new number of copies");
             if !job.wait_for(why, change).await {
-                self.is_over(&job, (Kind::Reshape, Subject::Space(space)));
+                self.must_end(&job, (Kind::Reshape, Subject::Space(space)));
                 return;
             }
             passes = 0;
@@ -297,7 +297,7 @@ impl Mender {
     }
 
     /// Continues scrubs after a restart, and starts those that are due.
-    async fn scrub_due(self: &Arc<Mender>) {
+    async fn scrub_due(self: &Arc<Repairer>) {
         let (now, every) = (self.env.unix_time().as_secs(), self.scrub_every_s);
         let spaces: Vec<(SpaceId, ScrubRecord)> =
             self.pool.read(|s| s.spaces.iter().map(|(space, record)| (*space, record.scrub)).collect());
@@ -320,7 +320,7 @@ impl Mender {
         }
     }
 
-    async fn scrub(self: Arc<Mender>, job: ToldJob, kind: Kind, id: SpaceId, mut anew: bool) {
+    async fn scrub(self: Arc<Repairer>, job: ReportedJob, kind: Kind, id: SpaceId, mut anew: bool) {
         let name = self.pool.read(|s| s.spaces.get(&id).map_or_else(String::new, |r| r.name.clone()));
         loop {
             let change = self.change();
@@ -333,7 +333,7 @@ impl Mender {
                     return;
                 }
                 Ok(false) => {
-                    self.is_over(&job, (kind, Subject::Space(id)));
+                    self.must_end(&job, (kind, Subject::Space(id)));
                     return;
                 }
                 Err(error) => {
@@ -343,7 +343,7 @@ impl Mender {
                         job.fail(error.to_string());
                     }
                     if gone || !job.wait_for(DelayReason::Failed(error.to_string()), change).await {
-                        self.is_over(&job, (kind, Subject::Space(id)));
+                        self.must_end(&job, (kind, Subject::Space(id)));
                         return;
                     }
                     anew = false;
@@ -365,16 +365,18 @@ impl Mender {
 
     /// Starts to read every copy of a space and to repair damaged data; false if a repair runs already, or all jobs are
     /// being stopped.
-    fn repair(self: &Arc<Mender>, space: SpaceId) -> Result<bool, StorageError> {
+    fn repair(self: &Arc<Repairer>, space: SpaceId) -> Result<bool, StorageError> {
         let subject = Subject::Space(space);
-        let Some(job) = self.teller.begin(self.pool.jobs(), Kind::Repair, subject) else { return Ok(false) };
+        let Some(job) = self.reporter.begin(self.pool.jobs(), Kind::Repair, subject) else {
+            return Ok(false);
+        };
         // A scheduled scrub would read the same data: it is stopped, and the next interval starts at the end of this
         // repair.
         let scrubs = |j: &JobState| (j.kind, j.subject) == (Kind::Scrub, subject);
         if let Some(scrub) = self.pool.jobs().list().into_iter().find(scrubs) {
             let _ = self.pool.jobs().stop(scrub.id);
         }
-        self.held.lock().remove(&(Kind::Repair, subject));
+        self.stopped_by_command.lock().remove(&(Kind::Repair, subject));
         self.env.spawn(Arc::clone(self).scrub(job, Kind::Repair, space, true));
         Ok(true)
     }
@@ -468,8 +470,8 @@ impl Pools {
     pub async fn repair_space(&self, name: &str) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
-        let mender = open.mender().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
-        let text = match mender.repair(space)? {
+        let repairer = open.repairer().ok_or(StorageError::Commit(pool::CommitError::ReadOnly))?;
+        let text = match repairer.repair(space)? {
             true => format!("the repair of {name} has started: see causeway job list"),
             false => format!("the repair of {name} is running already: see causeway job list"),
         };
@@ -478,7 +480,7 @@ impl Pools {
 }
 
 /// Present disks that have missed writes, of other spaces than these.
-fn behind(state: &State, reshaping: &BTreeSet<SpaceId>) -> Vec<DiskNumber> {
+fn stale_disks(state: &State, reshaping: &BTreeSet<SpaceId>) -> Vec<DiskNumber> {
     let spaces = state.spaces.iter().filter(|(space, _)| !reshaping.contains(space));
     let copies = spaces.flat_map(|(_, record)| {
         let copies = record.data_rows().flat_map(|(_, row)| row.slabs.iter());
@@ -516,10 +518,12 @@ fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> 
     behind.then(|| away.into_iter().collect())
 }
 
-/// Whether the file system of a disk's file has at least [`ROOM`] free bytes; false for a device, even a thin one,
+/// Whether the file system of a disk's file has at least [`FREE_SPACE_MIN`] free bytes; false for a device, even a thin one,
 /// because its free space is unknown.
 fn has_room(path: &Path) -> bool {
-    let room = |path| rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= ROOM);
+    let room = |path| {
+        rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= FREE_SPACE_MIN)
+    };
     path.is_file() && room(path)
 }
 

@@ -49,7 +49,7 @@ impl Pools {
     ) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
-        let moves = open.pool.read(|s| what_moves(s, space, media))?;
+        let moves = open.pool.read(|s| slabs_to_move(s, space, media))?;
         open.pool.set_space_media(space, media).await?;
         let size = open.pool.read(|s| moves as u64 * s.slab_bytes);
         if moves > 0 {
@@ -70,7 +70,7 @@ impl Pools {
 impl OpenPool {
     /// Starts moving data that is on other media than allowed; returns a note about it.
     pub(super) fn bring_to_class(&self) -> Option<String> {
-        let what = self.outside()?;
+        let what = self.misplaced_data()?;
         if let Some(mover) = self.mover() {
             mover.rebalance();
         }
@@ -78,7 +78,7 @@ impl OpenPool {
     }
 
     /// A text about data on media that its virtual disk may not use, if there is any.
-    pub(super) fn outside(&self) -> Option<String> {
+    pub(super) fn misplaced_data(&self) -> Option<String> {
         let bytes = self.pool.read(|s| {
             let slabs: usize = s.spaces.keys().map(|space| placement::outside(s, *space)).sum();
             slabs as u64 * s.slab_bytes
@@ -92,7 +92,7 @@ impl OpenPool {
 ///
 /// # Errors
 /// The class is not possible.
-fn what_moves(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, StorageError> {
+fn slabs_to_move(s: &State, space: SpaceId, media: MediaClass) -> Result<usize, StorageError> {
     let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
     enough_disks(s, &pool::SpaceRecord { media, ..pool::SpaceRecord::clone(record) })?;
     let mut then = s.clone();

@@ -20,16 +20,16 @@ use pool::jobs::{DelayReason, Job, Kind, NotMoved, Subject};
 use pool::{Absence, DiskNumber, Policy, Pool, Presence, State, Usage, placement};
 use tokio::sync::watch;
 
-use super::tell::{Teller, ToldJob};
+use super::reporter::{EventReporter, ReportedJob};
 use crate::control::events::EventKind;
 
 /// A job that could not continue tries again after this time.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// If several disks are lost or leave at once, their jobs work on the same rows, of which one slab moves at a time. A
 /// job that found some of its rows in use tries again after this delay, which grows each time. After [`PASSES`]
 /// attempts without progress it waits like a failed job.
-const SOON: Duration = Duration::from_millis(200);
+const PASS_PAUSE: Duration = Duration::from_millis(200);
 const PASSES: u32 = 20;
 
 /// At the start a pool is rebalanced if the fill levels of its disks differ by more than this percentage: a disk was
@@ -44,64 +44,64 @@ pub(super) struct Mover {
     env: Env,
     pool: Pool,
     /// Counts requests for a rebalance.
-    asked: watch::Sender<u64>,
+    rebalance_requests: watch::Sender<u64>,
     rebalance: AtomicBool,
     /// When this process found that a disk is lost.
     lost: Mutex<BTreeMap<DiskNumber, Instant>>,
-    held: Mutex<BTreeSet<(Kind, Subject)>>,
+    stopped_by_command: Mutex<BTreeSet<(Kind, Subject)>>,
     stopping: AtomicBool,
-    teller: Teller,
+    reporter: EventReporter,
 }
 
 impl Mover {
     /// Starts to search for data to move.
-    pub(super) fn start(env: &Env, pool: &Pool, teller: &Teller) -> Arc<Mover> {
+    pub(super) fn start(env: &Env, pool: &Pool, reporter: &EventReporter) -> Arc<Mover> {
         let mover = Arc::new(Mover {
             env: env.clone(),
             pool: pool.clone(),
-            asked: watch::Sender::new(0),
+            rebalance_requests: watch::Sender::new(0),
             rebalance: AtomicBool::new(pool.read(is_uneven)),
             lost: Mutex::default(),
-            held: Mutex::default(),
+            stopped_by_command: Mutex::default(),
             stopping: AtomicBool::new(false),
-            teller: teller.clone(),
+            reporter: reporter.clone(),
         });
         env.spawn(Arc::clone(&mover).run());
         mover
     }
 
     /// Checks for work after a command changed the usage of a disk or the policy.
-    pub(super) fn look(&self) {
-        self.held.lock().clear();
-        self.asked.send_modify(|n| *n += 1);
+    pub(super) fn check_for_work(&self) {
+        self.stopped_by_command.lock().clear();
+        self.rebalance_requests.send_modify(|n| *n += 1);
     }
 
     /// Requests a rebalance; false if one runs already.
     pub(super) fn rebalance(&self) -> bool {
         self.rebalance.store(true, Ordering::Relaxed);
         let running = self.is_listed(Kind::Rebalance, Subject::Pool);
-        self.look();
+        self.check_for_work();
         !running
     }
 
     /// Starts no more jobs; the board stops the existing ones.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
-        self.asked.send_modify(|n| *n += 1);
+        self.rebalance_requests.send_modify(|n| *n += 1);
     }
 
     async fn run(self: Arc<Mover>) {
         while !self.stopping.load(Ordering::Relaxed) {
-            let wants = self.pool.read(Wants::of);
-            let due = self.due(&wants.lost);
+            let required = self.pool.read(RequiredActions::of);
+            let due = self.due(&required.lost);
             let change = self.change(due);
-            for disk in wants.empty {
+            for disk in required.empty {
                 self.take_out(disk).await;
             }
-            for disk in wants.lost.into_iter().filter(|d| self.is_due(*d)) {
+            for disk in required.lost.into_iter().filter(|d| self.is_due(*d)) {
                 self.begin(Kind::Rebuild, disk);
             }
-            wants.leaving.iter().for_each(|disk| self.begin(Kind::Drain, *disk));
+            required.leaving.iter().for_each(|disk| self.begin(Kind::Drain, *disk));
             self.end_needless();
             self.begin_rebalance();
             change.await;
@@ -130,10 +130,10 @@ impl Mover {
 
     fn begin(self: &Arc<Mover>, kind: Kind, disk: DiskNumber) {
         let subject = Subject::Disk(disk);
-        if self.held.lock().contains(&(kind, subject)) {
+        if self.stopped_by_command.lock().contains(&(kind, subject)) {
             return;
         }
-        if let Some(job) = self.teller.begin(self.pool.jobs(), kind, subject) {
+        if let Some(job) = self.reporter.begin(self.pool.jobs(), kind, subject) {
             self.env.spawn(Arc::clone(self).empty(job, kind, disk));
         }
     }
@@ -142,11 +142,11 @@ impl Mover {
         let other = [Kind::Drain, Kind::Rebuild];
         let busy = self.pool.jobs().list().iter().any(|j| other.contains(&j.kind));
         let left = !busy && self.pool.read(|s| s.is_moving());
-        let held = self.held.lock().contains(&(Kind::Rebalance, Subject::Pool));
-        if held || !(left || self.rebalance.load(Ordering::Relaxed)) {
+        let is_stopped = self.stopped_by_command.lock().contains(&(Kind::Rebalance, Subject::Pool));
+        if is_stopped || !(left || self.rebalance.load(Ordering::Relaxed)) {
             return;
         }
-        if let Some(job) = self.teller.begin(self.pool.jobs(), Kind::Rebalance, Subject::Pool) {
+        if let Some(job) = self.reporter.begin(self.pool.jobs(), Kind::Rebalance, Subject::Pool) {
             self.env.spawn(Arc::clone(self).even_out(job));
         }
     }
@@ -173,13 +173,14 @@ impl Mover {
 
     /// Completes when a disk joins or leaves, a command arrives, or the delay `due` has passed.
     fn change(&self, due: Option<Duration>) -> impl Future<Output = ()> + Send + use<> {
-        let (mut changes, mut asked, env) = (self.pool.changes(), self.asked.subscribe(), self.env.clone());
-        let wait = due.filter(|d| *d > Duration::ZERO).map_or(AGAIN, |d| d.min(AGAIN));
+        let (mut changes, mut requests, env) =
+            (self.pool.changes(), self.rebalance_requests.subscribe(), self.env.clone());
+        let wait = due.filter(|d| *d > Duration::ZERO).map_or(RETRY_INTERVAL, |d| d.min(RETRY_INTERVAL));
         async move {
             let time = std::pin::pin!(env.sleep(wait));
             let joined = std::pin::pin!(changes.changed());
-            let asked = std::pin::pin!(asked.changed());
-            let event = select(joined, asked);
+            let requests = std::pin::pin!(requests.changed());
+            let event = select(joined, requests);
             if let Either::Left((Either::Left((Err(_), _)), time)) = select(event, time).await {
                 // The pool reports no more changes: only the time remains.
                 time.await;
@@ -188,15 +189,15 @@ impl Mover {
     }
 
     /// Whether a job is to end; remembers a job that was stopped by command.
-    fn is_over(&self, job: &Job, kind: Kind, subject: Subject) -> bool {
+    fn must_end(&self, job: &Job, kind: Kind, subject: Subject) -> bool {
         if job.is_stopped() && !self.stopping.load(Ordering::Relaxed) {
-            self.held.lock().insert((kind, subject));
+            self.stopped_by_command.lock().insert((kind, subject));
         }
         job.is_stopped()
     }
 
     /// Moves all data from a disk that is to be removed, or rebuilds that of a lost disk on other disks.
-    async fn empty(self: Arc<Mover>, job: ToldJob, kind: Kind, disk: DiskNumber) {
+    async fn empty(self: Arc<Mover>, job: ReportedJob, kind: Kind, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
         tracing::info!(
             pool = name,
@@ -217,12 +218,12 @@ impl Mover {
                 Ok(done) => {
                     passes = if done.moved > 0 { 1 } else { passes + 1 };
                     let why = done.why.unwrap_or(NotMoved::Unfinished);
-                    let goes_on = (done.moved > 0 || why == NotMoved::Unfinished) && passes <= PASSES;
-                    (why.to_string(), goes_on.then(|| SOON * passes))
+                    let continues = (done.moved > 0 || why == NotMoved::Unfinished) && passes <= PASSES;
+                    (why.to_string(), continues.then(|| PASS_PAUSE * passes))
                 }
                 Err(error) => (error.to_string(), None),
             };
-            if self.is_over(&job, kind, Subject::Disk(disk)) {
+            if self.must_end(&job, kind, Subject::Disk(disk)) {
                 return;
             }
             if soon.is_none() {
@@ -237,17 +238,17 @@ impl Mover {
             let (change, time) = (std::pin::pin!(change), std::pin::pin!(time));
             let why = if soon.is_some() { DelayReason::Incomplete(why) } else { DelayReason::Failed(why) };
             if !job.wait_for(why, select(change, time).map(drop)).await {
-                self.is_over(&job, kind, Subject::Disk(disk));
+                self.must_end(&job, kind, Subject::Disk(disk));
                 return;
             }
         }
         drop(job);
         // Removes the disk, if that was requested.
-        self.asked.send_modify(|n| *n += 1);
+        self.rebalance_requests.send_modify(|n| *n += 1);
     }
 
     /// Completes the moves in progress, and balances the disks if that is requested or needed.
-    async fn even_out(self: Arc<Mover>, job: ToldJob) {
+    async fn even_out(self: Arc<Mover>, job: ReportedJob) {
         let name = self.name();
         let resumed = self.pool.resume_moves(&job).await;
         // A row has one move at a time, so moves that a restart interrupted hide other necessary moves.
@@ -264,16 +265,16 @@ impl Mover {
                 job.fail(error.to_string());
             }
         }
-        self.is_over(&job, Kind::Rebalance, Subject::Pool);
+        self.must_end(&job, Kind::Rebalance, Subject::Pool);
     }
 
     /// Removes a disk from the pool that is to be removed and is empty.
     async fn take_out(&self, disk: DiskNumber) {
         let (name, number) = (self.name(), disk.0);
-        let object = self.teller.object(Subject::Disk(disk));
+        let object = self.reporter.object(Subject::Disk(disk));
         match self.pool.remove_disk(disk).await {
             Ok(()) => {
-                self.teller.tell_of(EventKind::DiskRemoved, object, EMPTIED.to_owned());
+                self.reporter.report_object(EventKind::DiskRemoved, object, EMPTIED.to_owned());
                 tracing::info!(pool = name, disk = number, "the disk was removed from the pool");
             }
             Err(error) => {
@@ -289,7 +290,7 @@ impl Mover {
 
 /// The actions required for disks.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wants {
+struct RequiredActions {
     /// Disks that are to be emptied and still have data.
     leaving: Vec<DiskNumber>,
     /// Disks that are to be removed and are empty.
@@ -298,19 +299,19 @@ struct Wants {
     lost: BTreeSet<DiskNumber>,
 }
 
-impl Wants {
-    fn of(s: &State) -> Wants {
-        let mut wants = Wants::default();
+impl RequiredActions {
+    fn of(s: &State) -> RequiredActions {
+        let mut required = RequiredActions::default();
         for (&disk, record) in &*s.disks {
             let empty = s.slabs_used(disk).next().is_none();
             match record.usage {
-                Usage::Leaving if empty => wants.empty.push(disk),
-                usage if usage.is_leaving() && !empty => wants.leaving.push(disk),
-                _ if !empty && is_lost(s, disk) => drop(wants.lost.insert(disk)),
+                Usage::Leaving if empty => required.empty.push(disk),
+                usage if usage.is_leaving() && !empty => required.leaving.push(disk),
+                _ if !empty && is_lost(s, disk) => drop(required.lost.insert(disk)),
                 _ => {}
             }
         }
-        wants
+        required
     }
 }
 
@@ -366,23 +367,23 @@ mod tests {
     #[test]
     fn who_is_to_be_emptied() {
         let mut s = pool_of(3);
-        assert_eq!(Wants::of(&s), Wants::default());
+        assert_eq!(RequiredActions::of(&s), RequiredActions::default());
         let usage = |disk, usage| Op::SetUsage { disk: DiskNumber(disk), usage };
         s.apply(&usage(0, Usage::Leaving)).expect("it may");
         s.apply(&usage(2, Usage::Leaving)).expect("it may");
-        let wants = Wants::of(&s);
-        assert_eq!((wants.leaving, wants.empty), (vec![DiskNumber(0)], vec![DiskNumber(2)]));
+        let required = RequiredActions::of(&s);
+        assert_eq!((required.leaving, required.empty), (vec![DiskNumber(0)], vec![DiskNumber(2)]));
         // A retired disk that is empty stays in the pool.
         s.apply(&usage(2, Usage::Retired)).expect("it may");
-        assert!(Wants::of(&s).empty.is_empty());
+        assert!(RequiredActions::of(&s).empty.is_empty());
         // A disk that is to be removed is emptied at once, whether present or absent; a lost disk after the delay; a
         // disk that a command took offline is not emptied.
         for (why, lost) in [(Absence::Gone, 1), (Absence::WriteFailed, 1), (Absence::ByCommand, 0)] {
             s.apply(&Op::DiskAbsent { disk: DiskNumber(1), reason: why }).expect("it may");
-            assert_eq!(Wants::of(&s).lost.len(), lost, "{why:?}");
+            assert_eq!(RequiredActions::of(&s).lost.len(), lost, "{why:?}");
         }
         s.apply(&usage(1, Usage::Retired)).expect("it may");
-        assert_eq!(Wants::of(&s).leaving, [0, 1].map(DiskNumber));
+        assert_eq!(RequiredActions::of(&s).leaving, [0, 1].map(DiskNumber));
     }
 
     #[test]

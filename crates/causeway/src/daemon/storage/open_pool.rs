@@ -22,7 +22,7 @@ use super::counting::SpaceTallies;
 use super::describe;
 use super::error::StorageError;
 use super::pools::Pools;
-use super::tell::Teller;
+use super::reporter::EventReporter;
 use crate::config::JobsSection;
 use crate::control::events::EventKind;
 
@@ -34,17 +34,17 @@ pub(super) struct OpenPool {
     pub(super) notes: Vec<String>,
     pub(super) attachments: Arc<Attachments>,
     pub(super) tallies: Arc<SpaceTallies>,
-    pub(super) teller: Teller,
+    pub(super) reporter: EventReporter,
     env: Env,
     arena: Arena,
     local: LocalOptions,
     jobs: JobsSection,
-    live: Owners,
+    running: Owners,
 }
 
 /// The state of the clients of a suspended pool that was closed, for its next opening.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct SuspendedClients {
     pub(super) attachments: Arc<Attachments>,
     tallies: Arc<SpaceTallies>,
     spaces: pool_local::AbandonedSpaces,
@@ -59,11 +59,11 @@ impl OpenPool {
         pool: Pool,
         read_only: bool,
         notes: Vec<String>,
-        kept: Kept,
+        kept: SuspendedClients,
     ) -> Result<OpenPool, StorageError> {
-        let Kept { attachments, tallies, spaces, .. } = kept;
+        let SuspendedClients { attachments, tallies, spaces, .. } = kept;
         let open = OpenPool {
-            teller: Teller::new(&pools.env, &pools.events, &pool),
+            reporter: EventReporter::new(&pools.env, &pools.events, &pool),
             pool,
             read_only,
             notes,
@@ -73,7 +73,7 @@ impl OpenPool {
             arena: pools.arena.clone(),
             local: pools.local.clone(),
             jobs: pools.jobs,
-            live: Owners::default(),
+            running: Owners::default(),
         };
         open.start_owners(spaces).await;
         Ok(open)
@@ -99,9 +99,9 @@ impl OpenPool {
     }
 
     /// Checks for jobs: a disk has joined and lacks writes, or its storage may have space again.
-    pub(super) fn look_for_jobs(&self) {
-        if let Some(mender) = self.mender() {
-            mender.look();
+    pub(super) fn check_for_jobs(&self) {
+        if let Some(repairer) = self.repairer() {
+            repairer.check_for_work();
         }
     }
 
@@ -152,7 +152,7 @@ impl OpenPool {
     /// Disconnects the clients, flushes, and releases the pool.
     pub(super) async fn close(&self) -> Result<(), StorageError> {
         let flushed = self.end_use().await;
-        self.give_up().await?;
+        self.release().await?;
         flushed
     }
 
@@ -165,16 +165,16 @@ impl OpenPool {
         tokio::select! {
             biased;
             ended = ends => ended,
-            never = self.lets_go() => match never {},
+            never = self.abandon_when_suspended() => match never {},
         }
     }
 
     /// Never completes. Abandons the pool once it is permanently suspended, because calls that wait for it would never
     /// complete.
-    async fn lets_go(&self) -> Infallible {
+    async fn abandon_when_suspended(&self) -> Infallible {
         let mut changes = self.pool.changes();
         loop {
-            if self.is_over() {
+            if self.is_permanently_suspended() {
                 self.pool.abandon();
                 std::future::pending::<()>().await;
             }
@@ -185,13 +185,13 @@ impl OpenPool {
     }
 
     /// Whether the pool is permanently suspended.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_permanently_suspended(&self) -> bool {
         self.pool.suspended().is_some_and(|why| !matches!(why, Suspension::NoLease { .. }))
     }
 
     /// The second half of closing: releases the pool. Unflushed data is marked on the disks, and is resolved when the
     /// pool is opened again.
-    pub(super) async fn give_up(&self) -> Result<(), StorageError> {
+    pub(super) async fn release(&self) -> Result<(), StorageError> {
         if !self.read_only {
             self.pool.export().await?;
         }
@@ -199,10 +199,10 @@ impl OpenPool {
     }
 
     /// Closes a suspended pool without a flush. Its clients stay connected until the next opening.
-    pub(super) async fn abandon(&self) -> Kept {
+    pub(super) async fn abandon(&self) -> SuspendedClients {
         let spaces = self.abandon_owners().await;
         let (attachments, tallies) = (Arc::clone(&self.attachments), Arc::clone(&self.tallies));
-        Kept { attachments, tallies, spaces, epoch: self.pool.epoch() }
+        SuspendedClients { attachments, tallies, spaces, epoch: self.pool.epoch() }
     }
 
     pub(super) fn name(&self) -> String {
@@ -211,7 +211,7 @@ impl OpenPool {
 
     /// A note about absent disks.
     pub(super) fn absent(&self) -> Option<String> {
-        let paths = self.teller.paths();
+        let paths = self.reporter.paths();
         let absent: Vec<_> = self.pool.read(|s| {
             let absent = s.disks.keys().filter(|n| !s.is_present(**n));
             absent.map(|n| describe::disk_text(s, *n, &paths)).collect()
@@ -220,10 +220,10 @@ impl OpenPool {
     }
 
     /// Reports that the pool is open, with the notes about the opening.
-    pub(super) fn tell_opened(&self, kind: EventKind, how: &str) {
+    pub(super) fn report_opened(&self, kind: EventKind, how: &str) {
         let noticed = self.notes.iter().cloned().chain(self.absent());
         let parts: Vec<String> = [how.to_owned()].into_iter().chain(noticed).collect();
-        self.teller.tell(kind, parts.join("; "));
+        self.reporter.report(kind, parts.join("; "));
     }
 
     /// The paths of its disks.

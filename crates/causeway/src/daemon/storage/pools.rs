@@ -17,11 +17,11 @@ use pool_local::{LocalOptions, TableBudget};
 use tokio::runtime::Handle;
 
 use super::error::StorageError;
-use super::health::Watch;
+use super::health::FaultWatch;
 use super::machine;
-use super::open_pool::{Kept, OpenPool};
-use super::remembered::Remembered;
+use super::open_pool::{OpenPool, SuspendedClients};
 use super::shared::PoolShare;
+use super::stored_attachments::StoredAttachments;
 use crate::config::{JobsSection, StorageSection, TimeoutsSection};
 use crate::control::events::EventKind;
 use crate::control::types::Changed;
@@ -42,14 +42,14 @@ pub struct Pools {
     pub(super) deadlines: Deadlines,
     pub(super) by: Claimant,
     pub(super) changing: tokio::sync::Mutex<()>,
-    pub(super) known: Mutex<BTreeMap<PoolId, Known>>,
+    pub(super) known: Mutex<BTreeMap<PoolId, KnownPool>>,
     /// The clients of suspended pools that were closed and are not open again.
-    pub(super) kept: Mutex<BTreeMap<PoolId, Kept>>,
+    pub(super) suspended_clients: Mutex<BTreeMap<PoolId, SuspendedClients>>,
     /// The reported faults.
-    pub(super) watch: Watch,
+    pub(super) watch: FaultWatch,
     pub(super) events: Arc<Events>,
     /// The attachments to restore.
-    pub(super) remembered: Remembered,
+    pub(super) stored_attachments: StoredAttachments,
     /// The shares of pools; one that was removed is dropped.
     pub(super) shares: Mutex<Vec<Weak<PoolShare>>>,
 }
@@ -74,12 +74,12 @@ pub(super) enum Purpose {
     /// Opens with a lock that excludes writers.
     Read,
     /// Opens without a lock.
-    Look,
+    Examine,
 }
 
 /// A known pool.
 #[derive(Clone)]
-pub(super) enum Known {
+pub(super) enum KnownPool {
     Open(Arc<OpenPool>),
     Closed(Closed),
 }
@@ -101,13 +101,14 @@ impl Pools {
         arena: Arena,
         env: Env,
         events: Arc<Events>,
-        remembered: Remembered,
+        stored_attachments: StoredAttachments,
         machine: [u8; 16],
         workers: Vec<Handle>,
     ) -> Pools {
         let (devices, jobs) = (section.devices.clone(), section.jobs);
-        let (changing, known, kept) = (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
-        let watch = Watch::default();
+        let (changing, known, suspended_clients) =
+            (tokio::sync::Mutex::default(), Mutex::default(), Mutex::default());
+        let watch = FaultWatch::default();
         let local = LocalOptions { tables: TableBudget::new(arena.budget() / TABLES_PART), workers };
         Pools {
             env,
@@ -119,16 +120,16 @@ impl Pools {
             by: machine::claimant(machine),
             changing,
             known,
-            kept,
+            suspended_clients,
             watch,
             events,
-            remembered,
+            stored_attachments,
             shares: Mutex::default(),
         }
     }
 
     /// A pool by name or identity.
-    pub(super) fn find(&self, name: &str) -> Result<(PoolId, Known), StorageError> {
+    pub(super) fn find(&self, name: &str) -> Result<(PoolId, KnownPool), StorageError> {
         let known = self.known.lock();
         let mut found = known.iter().filter(|(id, k)| k.name() == name || id.to_string() == name);
         match (found.next(), found.next()) {
@@ -141,8 +142,10 @@ impl Pools {
     /// An open pool by name or identity.
     pub(super) fn open_pool(&self, name: &str) -> Result<Arc<OpenPool>, StorageError> {
         match self.find(name)?.1 {
-            Known::Open(open) => Ok(open),
-            Known::Closed(closed) => Err(StorageError::NotOpen { name: closed.name, reason: closed.reason }),
+            KnownPool::Open(open) => Ok(open),
+            KnownPool::Closed(closed) => {
+                Err(StorageError::NotOpen { name: closed.name, reason: closed.reason })
+            }
         }
     }
 
@@ -155,9 +158,9 @@ impl Pools {
 
     /// The open pools.
     pub(super) fn open_pools(&self) -> Vec<Arc<OpenPool>> {
-        let open = |k: &Known| match k {
-            Known::Open(open) => Some(Arc::clone(open)),
-            Known::Closed(_) => None,
+        let open = |k: &KnownPool| match k {
+            KnownPool::Open(open) => Some(Arc::clone(open)),
+            KnownPool::Closed(_) => None,
         };
         self.known.lock().values().filter_map(open).collect()
     }
@@ -207,7 +210,7 @@ impl Pools {
             atomic_write: atomic,
             reserve,
             read_only: purpose != Purpose::Write,
-            shared: purpose == Purpose::Look,
+            shared: purpose == Purpose::Examine,
             arena: Some(self.arena.clone()),
             ..FileOptions::default()
         };
@@ -217,28 +220,31 @@ impl Pools {
     }
 
     /// Starts to disconnect the NBD clients of all spaces.
-    pub(super) fn begin_to_end(&self) {
-        self.open_pools().iter().for_each(|open| open.attachments.begin_to_end());
-        self.kept.lock().values().for_each(|kept| kept.attachments.begin_to_end());
+    pub(super) fn begin_disconnect(&self) {
+        self.open_pools().iter().for_each(|open| open.attachments.begin_disconnect());
+        self.suspended_clients.lock().values().for_each(|kept| kept.attachments.begin_disconnect());
     }
 
     /// Disconnects the clients of all spaces, flushes the spaces, and releases the pools.
     pub(super) async fn close_all(&self) {
         // Abandons suspended pools first: a command that holds the lock may wait for one of them.
-        self.open_pools().iter().filter(|open| open.is_over()).for_each(|open| open.pool.abandon());
+        self.open_pools()
+            .iter()
+            .filter(|open| open.is_permanently_suspended())
+            .for_each(|open| open.pool.abandon());
         let _one = self.changing.lock().await;
-        self.begin_to_end();
+        self.begin_disconnect();
         for open in self.open_pools() {
             let name = open.name();
             match open.close().await {
                 Ok(()) => {
                     tracing::info!(pool = name, "pool exported");
-                    open.teller.tell(EventKind::PoolClosed, "the server is stopping".to_owned());
+                    open.reporter.report(EventKind::PoolClosed, "the server is stopping".to_owned());
                 }
                 Err(error) => tracing::error!(pool = name, %error, "cannot export the pool cleanly"),
             }
         }
-        let kept = std::mem::take(&mut *self.kept.lock());
+        let kept = std::mem::take(&mut *self.suspended_clients.lock());
         for kept in kept.into_values() {
             kept.attachments.end_all().await;
         }
@@ -246,11 +252,11 @@ impl Pools {
     }
 }
 
-impl Known {
+impl KnownPool {
     pub(super) fn name(&self) -> String {
         match self {
-            Known::Open(open) => open.name(),
-            Known::Closed(closed) => closed.name.clone(),
+            KnownPool::Open(open) => open.name(),
+            KnownPool::Closed(closed) => closed.name.clone(),
         }
     }
 }
@@ -263,7 +269,7 @@ pub(super) fn done(text: String, notes: Vec<String>) -> Changed {
 ///
 /// # Errors
 /// A path is not absolute, or does not exist.
-pub(super) fn real(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
+pub(super) fn resolve_links(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StorageError> {
     let real = |path: &PathBuf| {
         if !path.is_absolute() {
             return Err(StorageError::NotAbsolute(path.clone()));

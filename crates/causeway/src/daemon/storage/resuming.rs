@@ -13,7 +13,7 @@ use pool::{DiskNumber, PoolId, Suspension};
 use super::find::Labelled;
 use super::import::ENDING;
 use super::open_pool::OpenPool;
-use super::pools::{Closed, Known, Pools};
+use super::pools::{Closed, KnownPool, Pools};
 use crate::control::events::EventKind;
 use crate::control::storage::ImportRequest;
 
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// The suspended pools.
 #[derive(Default)]
-pub(super) struct Resuming(BTreeMap<PoolId, Attempts>);
+pub(super) struct SuspendedPools(BTreeMap<PoolId, Attempts>);
 
 struct Attempts {
     /// The time of the next attempt.
@@ -32,13 +32,13 @@ struct Attempts {
     /// All disks of the pool when it was suspended.
     disks: BTreeSet<DiskNumber>,
     /// The disks that were not found at some time since then: these were disconnected.
-    away: BTreeSet<DiskNumber>,
+    disconnected: BTreeSet<DiskNumber>,
 }
 
-impl Resuming {
+impl SuspendedPools {
     /// The disks of suspended pools that are disconnected, or were disconnected meanwhile.
-    pub(super) fn away(&self) -> impl Iterator<Item = (PoolId, DiskNumber)> {
-        self.0.iter().flat_map(|(id, attempts)| attempts.away.iter().map(|disk| (*id, *disk)))
+    pub(super) fn disconnected(&self) -> impl Iterator<Item = (PoolId, DiskNumber)> {
+        self.0.iter().flat_map(|(id, attempts)| attempts.disconnected.iter().map(|disk| (*id, *disk)))
     }
 
     /// Whether a pool is suspended.
@@ -49,23 +49,23 @@ impl Resuming {
 
 impl Pools {
     /// Opens suspended pools again if enough of their disks are present.
-    pub(super) async fn resume_suspended(&self, resuming: &mut Resuming) {
+    pub(super) async fn resume_suspended(&self, waiting: &mut SuspendedPools) {
         let suspended = self.open_pools().into_iter().filter(|open| {
             !open.read_only && matches!(open.pool.suspended(), Some(Suspension::TooFewVoters { .. }))
         });
         let mut suspended: BTreeMap<PoolId, Option<Arc<OpenPool>>> =
             suspended.map(|open| (open.pool.id(), Some(open))).collect();
-        suspended.extend(self.kept.lock().keys().map(|id| (*id, None)));
-        resuming.0.retain(|id, _| suspended.contains_key(id));
+        suspended.extend(self.suspended_clients.lock().keys().map(|id| (*id, None)));
+        waiting.0.retain(|id, _| suspended.contains_key(id));
         let now = self.env.now();
         for (id, open) in suspended {
             let new = || Attempts {
                 due: now,
                 voters: BTreeSet::new(),
                 disks: BTreeSet::new(),
-                away: BTreeSet::new(),
+                disconnected: BTreeSet::new(),
             };
-            let Attempts { due, voters, disks, away } = resuming.0.entry(id).or_insert_with(new);
+            let Attempts { due, voters, disks, disconnected } = waiting.0.entry(id).or_insert_with(new);
             if let Some(open) = &open {
                 (*voters, *disks) = open.pool.read(|s| (s.voters.clone(), s.disks.keys().copied().collect()));
             }
@@ -74,7 +74,7 @@ impl Pools {
             }
             let found = self.disks_of(id, open.as_deref()).await;
             let is_found = |disk: &&DiskNumber| found.iter().any(|found| found.label.number == **disk);
-            away.extend(disks.iter().filter(|disk| !is_found(disk)));
+            disconnected.extend(disks.iter().filter(|disk| !is_found(disk)));
             let here = found.iter().filter(|disk| voters.contains(&disk.label.number)).count();
             if here * 2 <= voters.len() {
                 continue;
@@ -84,8 +84,8 @@ impl Pools {
             let Ok(_one) = self.changing.try_lock() else { continue };
             // The pool may have been closed or opened meanwhile.
             let is_there = match (self.known.lock().get(&id), &open) {
-                (Some(Known::Open(now)), Some(open)) => Arc::ptr_eq(now, open),
-                (Some(Known::Closed(_)), None) => self.kept.lock().contains_key(&id),
+                (Some(KnownPool::Open(now)), Some(open)) => Arc::ptr_eq(now, open),
+                (Some(KnownPool::Closed(_)), None) => self.suspended_clients.lock().contains_key(&id),
                 _ => false,
             };
             if is_there {
@@ -107,7 +107,7 @@ impl Pools {
             let name = open.name();
             tracing::info!(pool = name, "enough disks of a suspended pool are present again: opening it");
             let kept = open.abandon().await;
-            self.kept.lock().insert(id, kept);
+            self.suspended_clients.lock().insert(id, kept);
             let closed = Closed {
                 name,
                 disks: open.paths(),
@@ -115,7 +115,7 @@ impl Pools {
                 cure: None,
                 helps: Vec::new(),
             };
-            self.known.lock().insert(id, Known::Closed(closed));
+            self.known.lock().insert(id, KnownPool::Closed(closed));
             // Its disks are closed when their last I/O has ended.
         }
         let patience = self.env.now() + ENDING;
@@ -123,7 +123,7 @@ impl Pools {
         let before = self.why_closed(id);
         match self.open(id, found, &ImportRequest::default(), patience).await {
             Ok(open) => {
-                open.tell_opened(EventKind::PoolOpened, "its disks are present again, and it has resumed")
+                open.report_opened(EventKind::PoolOpened, "its disks are present again, and it has resumed")
             }
             // Another attempt follows; the same error is logged once.
             Err(error) if self.why_closed(id) != before => {
@@ -135,7 +135,7 @@ impl Pools {
 
     fn why_closed(&self, id: PoolId) -> Option<String> {
         match self.known.lock().get(&id) {
-            Some(Known::Closed(closed)) => Some(closed.reason.clone()),
+            Some(KnownPool::Closed(closed)) => Some(closed.reason.clone()),
             _ => None,
         }
     }

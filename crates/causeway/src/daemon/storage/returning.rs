@@ -18,14 +18,14 @@ use super::error::StorageError;
 use super::find::{self, Labelled};
 use super::open_pool::OpenPool;
 use super::pools::{Pools, Purpose, done};
-use super::resuming::Resuming;
+use super::resuming::SuspendedPools;
 use crate::control::events::EventKind;
 use crate::control::storage::ReturnRequest;
 use crate::control::types::Changed;
 
 /// While a disk is absent: the interval of checks of new paths, and of all paths.
-const EVERY: Duration = Duration::from_secs(2);
-const ALL_EVERY: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(2);
+const FULL_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause after a disk returned automatically or was refused.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -33,12 +33,12 @@ type Key = (PoolId, DiskNumber);
 
 /// The result of the last check.
 #[derive(Default)]
-struct Looked {
+struct ReturnScan {
     /// Device, inode and size of each path: another disk may have the same path.
-    places: BTreeMap<PathBuf, (u64, u64, u64)>,
+    identities: BTreeMap<PathBuf, (u64, u64, u64)>,
     all_at: Option<Instant>,
     /// Absent disks that were not found at any path.
-    away: BTreeSet<Key>,
+    disconnected: BTreeSet<Key>,
     /// When a disk was last returned automatically, and why it was refused.
     tried: BTreeMap<Key, (Instant, Option<String>)>,
 }
@@ -57,7 +57,7 @@ impl Pools {
         };
         let in_service = |open: &OpenPool, number: DiskNumber| {
             // Its storage may have been full, and may have free space again.
-            open.look_for_jobs();
+            open.check_for_jobs();
             done(format!("disk {} of the pool {} is in service", number.0, open.name()), Vec::new())
         };
         if let Some((open, number)) = wanted.as_ref().filter(|(o, n)| o.pool.read(|s| s.is_present(*n))) {
@@ -67,7 +67,7 @@ impl Pools {
         let found = find::labels(&self.env, &self.arena, places).await.into_iter().find(is_it);
         let Some(found) = found else {
             let object = |(o, n): &(Arc<OpenPool>, _)| {
-                format!("{} of the pool {}", o.teller.object(Subject::Disk(*n)), o.name())
+                format!("{} of the pool {}", o.reporter.object(Subject::Disk(*n)), o.name())
             };
             return Err(match &wanted {
                 Some(wanted) => StorageError::NotHere { disk: object(wanted) },
@@ -94,17 +94,21 @@ impl Pools {
 
     /// Returns disks automatically while the thread runs.
     pub(super) async fn watch_returns(self: Arc<Pools>) {
-        let (mut looked, mut resuming) = (Looked::default(), Resuming::default());
+        let (mut scan, mut suspended) = (ReturnScan::default(), SuspendedPools::default());
         loop {
-            self.env.sleep(EVERY).await;
-            self.resume_suspended(&mut resuming).await;
-            looked.away.extend(resuming.away());
+            self.env.sleep(INTERVAL).await;
+            self.resume_suspended(&mut suspended).await;
+            scan.disconnected.extend(suspended.disconnected());
             let absent = self.absent();
-            looked.away.retain(|key| absent.contains_key(key) || resuming.has(key.0));
+            scan.disconnected.retain(|key| absent.contains_key(key) || suspended.has(key.0));
             if absent.is_empty() {
-                looked = Looked { tried: looked.tried, away: looked.away, ..Looked::default() };
+                scan = ReturnScan {
+                    tried: scan.tried,
+                    disconnected: scan.disconnected,
+                    ..ReturnScan::default()
+                };
             } else if let Ok(_one) = self.changing.try_lock() {
-                self.look_for_returned(absent, &mut looked).await;
+                self.find_returned(absent, &mut scan).await;
             }
         }
     }
@@ -128,7 +132,7 @@ impl Pools {
         absent
     }
 
-    async fn look_for_returned(&self, absent: BTreeMap<Key, (Arc<OpenPool>, Absence)>, looked: &mut Looked) {
+    async fn find_returned(&self, absent: BTreeMap<Key, (Arc<OpenPool>, Absence)>, scan: &mut ReturnScan) {
         let now = self.env.now();
         let mark = |path: PathBuf| {
             let m = std::fs::metadata(&path).ok()?;
@@ -137,44 +141,45 @@ impl Pools {
         let here: BTreeSet<PathBuf> = self.open_pools().iter().flat_map(|o| o.paths()).collect();
         let places = find::expand(&self.devices).into_iter().filter(|p| !here.contains(p));
         let places: BTreeMap<_, _> = places.filter_map(mark).collect();
-        let is_new = |(path, mark): &(&PathBuf, &_)| looked.places.get(*path) != Some(*mark);
-        let all = looked.all_at.is_none_or(|at| now - at >= ALL_EVERY)
-            || looked.places.keys().any(|path| !places.contains_key(path));
+        let is_new = |(path, mark): &(&PathBuf, &_)| scan.identities.get(*path) != Some(*mark);
+        let all = scan.all_at.is_none_or(|at| now - at >= FULL_INTERVAL)
+            || scan.identities.keys().any(|path| !places.contains_key(path));
         let look: Vec<_> = places.iter().filter(|p| all || is_new(p)).map(|(path, _)| path.clone()).collect();
-        looked.places = places;
+        scan.identities = places;
         let found = find::labels(&self.env, &self.arena, look).await;
         if all {
-            looked.all_at = Some(now);
+            scan.all_at = Some(now);
             let found: BTreeSet<Key> = found.iter().map(key).collect();
-            looked.away.extend(absent.keys().filter(|k| !found.contains(k)));
+            scan.disconnected.extend(absent.keys().filter(|k| !found.contains(k)));
         }
-        looked.tried.retain(|k, (at, _)| absent.contains_key(k) || now - *at < PAUSE);
+        scan.tried.retain(|k, (at, _)| absent.contains_key(k) || now - *at < PAUSE);
         for found in found {
             let key = key(&found);
             let Some((open, why)) = absent.get(&key) else { continue };
-            let by_itself = matches!(why, Absence::NotFound | Absence::Gone) || looked.away.contains(&key);
+            let by_itself =
+                matches!(why, Absence::NotFound | Absence::Gone) || scan.disconnected.contains(&key);
             if !by_itself || !open.pool.has(found.label.id) {
                 continue;
             }
             // Its path is checked each time until the disk is in service.
-            looked.places.remove(&found.path);
-            let before = looked.tried.get(&key);
+            scan.identities.remove(&found.path);
+            let before = scan.tried.get(&key);
             if before.is_some_and(|(at, _)| now - *at < PAUSE) {
                 continue;
             }
-            let refused = self.returns(open, &found).await.err();
+            let refused = self.return_found(open, &found).await.err();
             if let Some(message) = &refused
                 && before.is_none_or(|(_, told)| told.as_ref() != Some(message))
             {
                 let subject = Subject::Disk(found.label.number);
-                open.teller.tell_warning(EventKind::DiskRefused, subject, message.clone());
+                open.reporter.report_warning(EventKind::DiskRefused, subject, message.clone());
             }
-            looked.tried.insert(key, (now, refused));
+            scan.tried.insert(key, (now, refused));
         }
     }
 
     /// Returns a disk that is present again. The error is the text for the event.
-    async fn returns(&self, open: &Arc<OpenPool>, found: &Labelled) -> Result<(), String> {
+    async fn return_found(&self, open: &Arc<OpenPool>, found: &Labelled) -> Result<(), String> {
         let taken = self.take_back(open, found, false, "it was found again, and returned by itself").await;
         taken.map(drop).map_err(|error| {
             let help = error.cure().map_or_else(String::new, |c| format!(": {c}"));

@@ -17,7 +17,7 @@ use vfs::{
 use super::attach::Attachments;
 use super::error::StorageError;
 use super::open_pool::OpenPool;
-use super::pools::{Known, Pools};
+use super::pools::{KnownPool, Pools};
 use super::{Storage, spaces};
 use crate::config::ShareSection;
 use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
@@ -78,8 +78,8 @@ impl Storage {
     pub(in crate::daemon) async fn check_share(&self, section: &ShareSection) -> Result<(), StorageError> {
         let new = new_space(section);
         let is_read_only = section.read_only;
-        self.ask(move |pools| async move {
-            let Known::Open(open) = pools.find(&new.pool)?.1 else { return Ok(()) };
+        self.run_on_thread(move |pools| async move {
+            let KnownPool::Open(open) = pools.find(&new.pool)?.1 else { return Ok(()) };
             open.pool.read(|s| {
                 let is_complete = s.disks.keys().all(|disk| s.is_present(*disk));
                 if is_complete && !is_read_only {
@@ -127,7 +127,7 @@ impl PoolShare {
                 let open = pools.pool_to_change(&name)?;
                 work(pools, open).await
             };
-            share.storage.ask(call).await.map_err(|e| share.refused(&e))
+            share.storage.run_on_thread(call).await.map_err(|e| share.refused(&e))
         })
     }
 }
@@ -262,7 +262,8 @@ mod tests {
     }
 
     async fn missing(storage: &Storage) -> Vec<FaultStatus> {
-        let health = storage.ask(|pools| async move { Ok(pools.health().await) }).await.expect("a report");
+        let health =
+            storage.run_on_thread(|pools| async move { Ok(pools.health().await) }).await.expect("a report");
         health.faults.into_iter().filter(|f| f.fault_type == "StoragePool.NotFound").collect()
     }
 
@@ -287,7 +288,10 @@ mod tests {
         assert!(
             missing(&storage).await.iter().all(|f| !f.reason.contains("vms") && f.reason.contains("vm (NBD"))
         );
-        storage.ask(|pools| async move { pools.detach("tank/vm").await }).await.expect("it is removed");
+        storage
+            .run_on_thread(|pools| async move { pools.detach("tank/vm").await })
+            .await
+            .expect("it is removed");
         assert_eq!(missing(&storage).await, []);
         storage.stop().await;
     }
@@ -296,15 +300,27 @@ mod tests {
     async fn a_stored_attachment_has_the_present_names() {
         let state = Scratch::new("renamed");
         let (storage, new) = (storage(Some(&state.0)), one_disk(&state));
-        storage.ask(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
+        storage.run_on_thread(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
         let space = r#"{"name": "vm", "pool": "tank", "resiliency": "simple", "size": 1048576, "provisioning": "thin"}"#;
         let space = serde_json::from_str(space).expect("a request");
-        storage.ask(|pools| async move { pools.create_space(space).await }).await.expect("a virtual disk");
+        storage
+            .run_on_thread(|pools| async move { pools.create_space(space).await })
+            .await
+            .expect("a virtual disk");
         let attach = Attach { nbd: Some(state.0.join("vm.nbd")), ublk: false, read_only: false };
-        storage.ask(|pools| async move { pools.attach("vm", attach).await }).await.expect("it is attached");
-        storage.ask(|pools| async move { pools.rename_space("vm", "db").await }).await.expect("renamed");
+        storage
+            .run_on_thread(|pools| async move { pools.attach("vm", attach).await })
+            .await
+            .expect("it is attached");
+        storage
+            .run_on_thread(|pools| async move { pools.rename_space("vm", "db").await })
+            .await
+            .expect("renamed");
         let change = PoolChange { name: Some("lake".to_owned()), ..PoolChange::default() };
-        storage.ask(|pools| async move { pools.change_pool("tank", change).await }).await.expect("renamed");
+        storage
+            .run_on_thread(|pools| async move { pools.change_pool("tank", change).await })
+            .await
+            .expect("renamed");
         storage.stop().await;
         let storage = self::storage(Some(&state.0));
         let faults = missing(&storage).await;
@@ -321,14 +337,17 @@ mod tests {
         assert_eq!(missing.to_string(), "there is no pool tank");
         assert!(missing.cure().is_some_and(|c| c.contains("causeway pool create")));
         let new = one_disk(&scratch);
-        storage.ask(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
+        storage.run_on_thread(|pools| async move { pools.create_pool(new).await }).await.expect("a pool");
         let refused = storage.check_share(&section("")).await.expect_err("a mirror needs two disks");
         assert_eq!(refused.to_string(), "2 disks are needed and the pool tank has 1");
         assert!(storage.check_share(&section("resiliency = \"simple\"\ncolumns = 2\n")).await.is_err());
         for fits in ["resiliency = \"simple\"\n", "read_only = true\n"] {
             storage.check_share(&section(fits)).await.expect("it fits");
         }
-        storage.ask(|pools| async move { pools.export("tank").await }).await.expect("it is exported");
+        storage
+            .run_on_thread(|pools| async move { pools.export("tank").await })
+            .await
+            .expect("it is exported");
         storage.check_share(&section("")).await.expect("a pool that is not open is not examined");
         storage.stop().await;
     }

@@ -10,7 +10,7 @@ use pool::{
     SpaceRecord, State, UNIT, Usage,
 };
 
-use super::error::{StorageError, name_for_people};
+use super::error::{StorageError, check_name};
 use super::media::class_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
@@ -46,7 +46,7 @@ impl Pools {
 
     /// [`Pools::create_space`] that also accepts a size of 0, for a new file of a share.
     pub(super) async fn create_space_or_empty(&self, new: NewSpace) -> Result<Changed, StorageError> {
-        name_for_people(&new.name)?;
+        check_name(&new.name)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(&new.pool)?;
         let owners = open.writable()?;
@@ -63,8 +63,8 @@ impl Pools {
             return Err(error);
         }
         tracing::info!(pool = open.name(), space = new.name, size, "virtual disk created");
-        let object = open.teller.object(Subject::Space(space));
-        open.teller.tell_of(EventKind::VirtualDiskCreated, object, human_bytes(size));
+        let object = open.reporter.object(Subject::Space(space));
+        open.reporter.report_object(EventKind::VirtualDiskCreated, object, human_bytes(size));
         let more = (size > room).then(|| {
             format!(
                 "the pool has room for {} of it now: add disks before more data is written",
@@ -122,8 +122,8 @@ impl Pools {
             return Err(StorageError::Shrinks { name: name.to_owned(), size });
         }
         let note = open.resize_in_use(space, size).await?;
-        let (object, sizes) = (open.teller.object(Subject::Space(space)), [had, size].map(human_bytes));
-        open.teller.tell_of(
+        let (object, sizes) = (open.reporter.object(Subject::Space(space)), [had, size].map(human_bytes));
+        open.reporter.report_object(
             EventKind::VirtualDiskResized,
             object,
             format!("from {} to {}", sizes[0], sizes[1]),
@@ -159,10 +159,10 @@ impl Pools {
     }
 
     async fn rename_now(&self, open: &OpenPool, space: SpaceId, to: &str) -> Result<(), StorageError> {
-        name_for_people(to)?;
+        check_name(to)?;
         open.pool.rename_space(space, to).await?;
         tracing::info!(pool = open.name(), space = to, "virtual disk renamed");
-        self.remember_names(open).await;
+        self.store_names(open).await;
         Ok(())
     }
 
@@ -183,12 +183,12 @@ impl Pools {
         let _one = self.changing.lock().await;
         open.refuse_attached(space)?;
         open.refuse_shared(|shared| shared == space)?;
-        let (object, name) = (open.teller.object(Subject::Space(space)), open.name_of(space));
+        let (object, name) = (open.reporter.object(Subject::Space(space)), open.name_of(space));
         open.writable()?.destroy(space).await?;
         tracing::info!(pool = open.name(), space = name, "virtual disk destroyed");
         self.forget(open.pool.id(), |destroyed| destroyed == space).await;
         let message = "destroyed, with all its data".to_owned();
-        open.teller.tell_of(EventKind::VirtualDiskDestroyed, object, message);
+        open.reporter.report_object(EventKind::VirtualDiskDestroyed, object, message);
         Ok(done(format!("virtual disk {name} destroyed"), Vec::new()))
     }
 

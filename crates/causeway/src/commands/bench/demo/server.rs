@@ -42,23 +42,23 @@ pub(super) struct Server {
 struct Scratch(PathBuf);
 
 /// The directory and the process that would remain if this process exited now.
-struct Left {
+struct Leftovers {
     place: PathBuf,
     /// The server, until it is known to have exited: then its process id may be reused.
     server: Option<Pid>,
 }
 
 /// Locked while the directory or the process is created or removed, so that the record is always complete.
-static LEFT: Mutex<Option<Left>> = Mutex::new(None);
+static LEFTOVERS: Mutex<Option<Leftovers>> = Mutex::new(None);
 
-fn left() -> MutexGuard<'static, Option<Left>> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+fn leftovers() -> MutexGuard<'static, Option<Leftovers>> {
+    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Exits this process after stopping the server and removing its directory; may be called from any thread.
 pub(in super::super) fn leave(code: i32) -> ! {
-    let left = left(); // locked until the exit: no other thread can start a server
-    if let Some(Left { place, server }) = &*left {
+    let leftovers = leftovers(); // locked until the exit: no other thread can start a server
+    if let Some(Leftovers { place, server }) = &*leftovers {
         if let Some(server) = server {
             let _ = rustix::process::kill_process_group(*server, Signal::KILL);
             let _ = rustix::process::waitpid(Some(*server), WaitOptions::empty());
@@ -70,19 +70,19 @@ pub(in super::super) fn leave(code: i32) -> ! {
 
 impl Scratch {
     fn create(place: PathBuf) -> Result<Scratch, Failure> {
-        let mut left = left();
+        let mut leftovers = leftovers();
         let made = DirBuilder::new().mode(0o700).create(&place);
         made.map_err(|source| Failure::Local { path: place.clone(), source })?;
-        *left = Some(Left { place: place.clone(), server: None });
+        *leftovers = Some(Leftovers { place: place.clone(), server: None });
         Ok(Scratch(place))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let mut left = left();
+        let mut leftovers = leftovers();
         let _ = fs::remove_dir_all(&self.0);
-        *left = None;
+        *leftovers = None;
     }
 }
 
@@ -109,7 +109,7 @@ impl Server {
         let password = NtHash::from_password(&format!("{:016x}{:016x}", env.random_u64(), env.random_u64()));
         let config = write(&place.0, password.clone(), &env).map_err(local)?;
         let program = std::env::current_exe()?;
-        let mut left = left();
+        let mut leftovers = leftovers();
         let mut child = Command::new(program)
             .args(["serve", "--log", "error", "--config"])
             .arg(config)
@@ -118,10 +118,10 @@ impl Server {
             // Ctrl-C is for this process only: the server stops with it, after the last I/O.
             .process_group(0)
             .spawn()?;
-        if let Some(left) = &mut *left {
-            left.server = Some(Pid::from_child(&child));
+        if let Some(leftovers) = &mut *leftovers {
+            leftovers.server = Some(Pid::from_child(&child));
         }
-        drop(left);
+        drop(leftovers);
         let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         let mut server = Server { child, place, tcp: 0, iwarp: 0, password };
         let ready = lines.map_while(Result::ok).find(|l| l.starts_with("ready: ")).unwrap_or_default();
@@ -201,21 +201,21 @@ fn write(place: &Path, password: NtHash, env: &Env) -> io::Result<PathBuf> {
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let ended = |left: &mut Option<Left>| left.iter_mut().for_each(|l| l.server = None);
+        let ended = |leftovers: &mut Option<Leftovers>| leftovers.iter_mut().for_each(|l| l.server = None);
         let step = Duration::from_millis(20);
         for _ in 0..END.as_millis() / step.as_millis() {
-            let mut left = left();
+            let mut leftovers = leftovers();
             match self.child.try_wait() {
                 Ok(None) => {}
-                _ => return ended(&mut left),
+                _ => return ended(&mut leftovers),
             }
-            drop(left);
+            drop(leftovers);
             std::thread::sleep(step);
         }
-        let mut left = left();
+        let mut leftovers = leftovers();
         let _ = self.child.kill();
         let _ = self.child.wait();
-        ended(&mut left);
+        ended(&mut leftovers);
         tracing::debug!(place = ?self.place.0, "the server was killed");
     }
 }

@@ -15,7 +15,7 @@ use crate::control::health::HealthNode;
 /// An open pool.
 pub(super) fn open(open: &OpenPool) -> HealthNode {
     let (suspended, disk_problems, paths) =
-        (open.pool.suspended().is_some(), open.disk_problems(), open.teller.paths());
+        (open.pool.suspended().is_some(), open.disk_problems(), open.reporter.paths());
     let unverified = open.unverified();
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();

@@ -14,16 +14,16 @@ use crate::control::health::{FaultStatus, INFORMATION};
 use crate::output::human_seconds;
 
 /// The interval between two checks.
-const EVERY: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The faults of the last check.
 #[derive(Default)]
-pub(in super::super) struct Watch {
-    faults: Mutex<BTreeMap<String, Seen>>,
+pub(in super::super) struct FaultWatch {
+    faults: Mutex<BTreeMap<String, ActiveFault>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct ActiveFault {
     since_unix_s: u64,
     pool: String,
     fault: FaultStatus,
@@ -32,11 +32,11 @@ struct Seen {
 /// The changes between two checks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Changes {
-    raised: Vec<Seen>,
-    cleared: Vec<Seen>,
+    raised: Vec<ActiveFault>,
+    cleared: Vec<ActiveFault>,
 }
 
-impl Watch {
+impl FaultWatch {
     /// Sets the time when each fault was first seen.
     pub(super) fn date(&self, faults: &mut [FaultStatus]) {
         let seen = self.faults.lock();
@@ -54,7 +54,7 @@ impl Watch {
 
     /// Compares the present faults with those of the last check. A fault whose severity changed counts as ended and
     /// raised again.
-    fn look(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
+    fn compare(&self, now: Vec<(String, FaultStatus)>, unix_s: u64) -> Changes {
         let mut seen = self.faults.lock();
         let mut changes = Changes::default();
         let ids: BTreeSet<&str> = now.iter().map(|(_, f)| f.fault_id.as_str()).collect();
@@ -65,7 +65,7 @@ impl Watch {
             let before = seen.get(&id);
             let same = before.is_some_and(|b| b.fault.perceived_severity == fault.perceived_severity);
             let since_unix_s = before.map_or(unix_s, |b| b.since_unix_s);
-            let entry = Seen { since_unix_s, pool, fault };
+            let entry = ActiveFault { since_unix_s, pool, fault };
             if !same {
                 changes.cleared.extend(seen.remove(&id));
                 changes.raised.push(entry.clone());
@@ -81,23 +81,23 @@ impl Pools {
     pub(in super::super) async fn watch_health(self: Arc<Pools>) {
         let mut earlier = self.events.open_faults();
         loop {
-            self.tell(self.pool_faults(&[]), &mut earlier);
+            self.report_changes(self.pool_faults(&[]), &mut earlier);
             self.name_counters();
-            self.env.sleep(EVERY).await;
+            self.env.sleep(INTERVAL).await;
         }
     }
 
     /// Reports the changes since the last check. `earlier`: faults of the previous run of the server, removed by the
     /// first check.
-    fn tell(&self, pools: Vec<(String, Vec<FaultStatus>)>, earlier: &mut BTreeMap<String, Event>) {
+    fn report_changes(&self, pools: Vec<(String, Vec<FaultStatus>)>, earlier: &mut BTreeMap<String, Event>) {
         // Each pool has counters from the first check on, with or without faults.
         pools.iter().for_each(|(name, _)| drop(counters::pool_health(name)));
         let of =
             |(pool, faults): (String, Vec<FaultStatus>)| faults.into_iter().map(move |f| (pool.clone(), f));
         let faults = pools.into_iter().flat_map(of).collect();
         let now_unix_s = self.env.unix_time().as_secs();
-        let changes = self.watch.look(faults, now_unix_s);
-        for Seen { pool, fault, since_unix_s } in &changes.cleared {
+        let changes = self.watch.compare(faults, now_unix_s);
+        for ActiveFault { pool, fault, since_unix_s } in &changes.cleared {
             let message =
                 format!("the fault ended after {}", human_seconds(now_unix_s.saturating_sub(*since_unix_s)));
             self.events.record(cleared(raised(pool, fault), message));
@@ -106,14 +106,14 @@ impl Pools {
             let (kind, object) = (&fault.fault_type, &fault.faulting_object_description);
             tracing::info!(pool, fault = kind, id = fault.fault_id, "fault cleared: {object}");
         }
-        for Seen { pool, fault, .. } in &changes.raised {
+        for ActiveFault { pool, fault, .. } in &changes.raised {
             // A fault that was raised before the server started is not raised again.
             match earlier.remove(&fault.fault_id) {
                 Some(b) if b.what.perceived_severity == fault.perceived_severity => {
                     self.watch.backdate(&fault.fault_id, b.time_unix_s);
                 }
                 other => {
-                    other.into_iter().for_each(|b| self.events.record(over(b)));
+                    other.into_iter().for_each(|b| self.events.record(ended(b)));
                     self.events.record(raised(pool, fault));
                 }
             }
@@ -126,7 +126,7 @@ impl Pools {
                 _ => tracing::error!(pool, fault = kind, id, "fault raised: {object}: {}", fault.reason),
             }
         }
-        std::mem::take(earlier).into_values().for_each(|b| self.events.record(over(b)));
+        std::mem::take(earlier).into_values().for_each(|b| self.events.record(ended(b)));
     }
 }
 
@@ -145,7 +145,7 @@ fn cleared(raised: Happening, message: String) -> Happening {
 }
 
 /// A fault of the previous run of the server that has ended.
-fn over(raised: Event) -> Happening {
+fn ended(raised: Event) -> Happening {
     cleared(raised.what, "the fault no longer existed when the server started".to_owned())
 }
 
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn each_is_told_once_when_it_begins_and_once_when_it_ends() {
-        let watch = Watch::default();
-        let ids = |seen: &[Seen]| seen.iter().map(|s| s.fault.fault_id.clone()).collect::<Vec<_>>();
+        let watch = FaultWatch::default();
+        let ids = |seen: &[ActiveFault]| seen.iter().map(|s| s.fault.fault_id.clone()).collect::<Vec<_>>();
         let told = |faults: Vec<(String, FaultStatus)>, at| {
-            let changes = watch.look(faults, at);
+            let changes = watch.compare(faults, at);
             (ids(&changes.raised), ids(&changes.cleared))
         };
         let list = |ids: &[&str]| ids.iter().map(|i| (*i).to_owned()).collect::<Vec<_>>();

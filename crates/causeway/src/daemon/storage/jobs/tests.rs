@@ -12,7 +12,7 @@ use crate::daemon::events::Events;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A pool of three disks in memory with a written mirror, and its background work.
-async fn mended(env: &Env, jobs: JobsSection) -> (Pool, SpaceId, Arc<Mender>) {
+async fn pool_with_repairer(env: &Env, jobs: JobsSection) -> (Pool, SpaceId, Arc<Repairer>) {
     let arena = Arena::new(64 << 20).expect("memory");
     let disk = |n| MemoryDisk::new(&MemoryOptions::new(format!("d{n}"), 64 << 20)) as Arc<dyn Disk>;
     let disks: Vec<NewDisk> = (0..3).map(|n| NewDisk::new(disk(n))).collect();
@@ -34,8 +34,8 @@ async fn mended(env: &Env, jobs: JobsSection) -> (Pool, SpaceId, Arc<Mender>) {
     vm.write(&Ctx::default(), 0, src).wait().await.expect("a write");
     data.flush(space).await.expect("a flush");
     let events = Arc::new(Events::open(None, env).expect("no file"));
-    let mender = Mender::start(env, &pool, &data, jobs, &Teller::new(env, &events, &pool));
-    (pool, space, mender)
+    let repairer = Repairer::start(env, &pool, &data, jobs, &EventReporter::new(env, &events, &pool));
+    (pool, space, repairer)
 }
 
 #[tokio::test(start_paused = true)]
@@ -44,7 +44,7 @@ async fn each_space_is_read_once_in_so_many_days() {
     // Four days instead of the default of 28, because each simulated day takes time.
     assert_eq!(JobsSection::default().scrub_days, 28);
     let section = JobsSection { scrub_days: 4, ..JobsSection::default() };
-    let (pool, space, mender) = mended(&env, section).await;
+    let (pool, space, repairer) = pool_with_repairer(&env, section).await;
     let record = || pool.read(|s| s.spaces[&space].scrub);
     env.sleep(DAY).await;
     let since = record().since;
@@ -56,30 +56,30 @@ async fn each_space_is_read_once_in_so_many_days() {
     assert!(first >= since + DAY.as_secs() * 4 && first < since + DAY.as_secs() * 5, "{:?}", record());
     env.sleep(DAY * 4).await;
     assert!(record().ended >= first + DAY.as_secs() * 4);
-    mender.stop().await;
+    repairer.stop().await;
     assert_eq!(pool.jobs().list(), []);
     // Scheduled scrubs are off; a requested one still runs.
     let env = Env::simulated(2);
     let never = JobsSection { scrub_days: 0, ..JobsSection::default() };
-    let (pool, space, mender) = mended(&env, never).await;
+    let (pool, space, repairer) = pool_with_repairer(&env, never).await;
     env.sleep(DAY * 8).await;
     assert_eq!(pool.read(|s| s.spaces[&space].scrub), ScrubRecord::default());
-    assert!(mender.repair(space).is_ok_and(|begun| begun));
-    assert!(mender.repair(space).is_ok_and(|begun| !begun), "once at a time");
+    assert!(repairer.repair(space).is_ok_and(|begun| begun));
+    assert!(repairer.repair(space).is_ok_and(|begun| !begun), "once at a time");
     env.sleep(DAY / 24).await;
     assert!(pool.read(|s| s.spaces[&space].scrub.ended > 0) && pool.jobs().list().is_empty());
-    mender.stop().await;
+    repairer.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_repair_is_not_begun_again_by_itself() {
     let env = Env::simulated(3);
-    let (pool, space, mender) = mended(&env, JobsSection::default()).await;
+    let (pool, space, repairer) = pool_with_repairer(&env, JobsSection::default()).await;
     // The job is paused before it starts, so that it still exists when it is stopped.
     let job = pool.jobs().begin(Kind::Repair, Subject::Space(space)).expect("the first");
     pool.jobs().pause(job.id()).expect("it is there");
     drop(job);
-    assert!(mender.repair(space).is_ok_and(|begun| begun));
+    assert!(repairer.repair(space).is_ok_and(|begun| begun));
     env.sleep(DAY / 24).await;
     let [shown] = &pool.jobs().list()[..] else { panic!("one job") };
     assert_eq!((shown.kind, &shown.why, shown.done), (Kind::Repair, &Some(DelayReason::Paused), 0));
@@ -88,10 +88,10 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
     assert_eq!(pool.jobs().list(), [], "held until a command");
     assert!(pool.read(|s| s.spaces[&space].scrub.began > 0));
     // After a disk joins all work is checked again. The pause ended with the stopped job.
-    mender.look();
+    repairer.check_for_work();
     env.sleep(DAY / 24).await;
     assert!(pool.read(|s| s.spaces[&space].scrub.ended > 0) && pool.jobs().list().is_empty());
-    mender.stop().await;
+    repairer.stop().await;
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn who_waits_for_whom() {
     let generation = s.spaces[&space].rows[&RowNumber(0)].slabs[1].generation;
     let mark_stale = SpaceOp::MarkStale { row: RowNumber(0), index: 1, generation, regions: 1 };
     s.apply(&Op::Space { space, op: mark_stale }).expect("the other has it");
-    assert_eq!(behind(&s, &BTreeSet::new()), [DiskNumber(1)]);
+    assert_eq!(stale_disks(&s, &BTreeSet::new()), [DiskNumber(1)]);
     assert_eq!(waits_for(&s, DiskNumber(0), &BTreeSet::new()), None);
     assert_eq!(waits_for(&s, DiskNumber(1), &BTreeSet::new()), Some(Vec::new()), "it is here");
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(0)).expect("there").presence =
@@ -124,7 +124,7 @@ fn who_waits_for_whom() {
     Arc::make_mut(&mut s.disks).get_mut(&DiskNumber(1)).expect("there").presence =
         Presence::Absent(Absence::Gone);
     assert_eq!(
-        (behind(&s, &BTreeSet::new()), waits_for(&s, DiskNumber(1), &BTreeSet::new())),
+        (stale_disks(&s, &BTreeSet::new()), waits_for(&s, DiskNumber(1), &BTreeSet::new())),
         (Vec::new(), None)
     );
 }

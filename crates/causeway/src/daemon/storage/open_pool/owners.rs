@@ -10,35 +10,35 @@ use pool_local::{AbandonedSpaces, LocalPool};
 
 use super::OpenPool;
 use crate::daemon::storage::error::StorageError;
-use crate::daemon::storage::jobs::Mender;
+use crate::daemon::storage::jobs::Repairer;
 use crate::daemon::storage::mover::Mover;
 
 /// The interval of the check that the disks are still those that were opened.
-const CHECKS: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long the jobs of a suspended pool may take to end when it is closed.
-const STOP: Duration = Duration::from_secs(10);
+const STOP_TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The owners and the background work: see the module. `None` when the pool is closed.
 #[derive(Default)]
-pub(super) struct Owners(Mutex<Option<Live>>);
+pub(super) struct Owners(Mutex<Option<RunningOwners>>);
 
 /// The parts that exist while the data is accessible.
-struct Live {
+struct RunningOwners {
     owners: Arc<LocalPool>,
     workers: Option<Workers>,
 }
 
 /// The background work, if the pool may be written.
 struct Workers {
-    mender: Arc<Mender>,
+    repairer: Arc<Repairer>,
     mover: Arc<Mover>,
 }
 
 impl OpenPool {
     /// The owners, while there are any.
     pub(in crate::daemon::storage) fn owners(&self) -> Option<Arc<LocalPool>> {
-        self.live.0.lock().as_ref().map(|l| Arc::clone(&l.owners))
+        self.running.0.lock().as_ref().map(|l| Arc::clone(&l.owners))
     }
 
     /// The owners.
@@ -61,13 +61,13 @@ impl OpenPool {
     }
 
     /// The background repairs; `None` for a closed or read-only pool.
-    pub(in crate::daemon::storage) fn mender(&self) -> Option<Arc<Mender>> {
-        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mender))
+    pub(in crate::daemon::storage) fn repairer(&self) -> Option<Arc<Repairer>> {
+        self.running.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.repairer))
     }
 
     /// The background moves of data to other disks; `None` for a closed or read-only pool.
     pub(in crate::daemon::storage) fn mover(&self) -> Option<Arc<Mover>> {
-        self.live.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
+        self.running.0.lock().as_ref()?.workers.as_ref().map(|w| Arc::clone(&w.mover))
     }
 
     /// Opens the virtual disks: their owners read the logs.
@@ -75,38 +75,38 @@ impl OpenPool {
         let owners =
             LocalPool::open_again(&self.env, &self.arena, &self.pool, self.local.clone(), kept).await;
         let workers = || Workers {
-            mender: Mender::start(&self.env, &self.pool, &owners, self.jobs, &self.teller),
-            mover: Mover::start(&self.env, &self.pool, &self.teller),
+            repairer: Repairer::start(&self.env, &self.pool, &owners, self.jobs, &self.reporter),
+            mover: Mover::start(&self.env, &self.pool, &self.reporter),
         };
         let workers = (!self.read_only).then(workers);
         if !self.read_only {
             self.env.spawn(check_disks(self.env.clone(), Arc::downgrade(&owners)));
         }
-        *self.live.0.lock() = Some(Live { owners, workers });
+        *self.running.0.lock() = Some(RunningOwners { owners, workers });
     }
 
     /// Drops the owners of a suspended pool.
     pub(super) async fn abandon_owners(&self) -> AbandonedSpaces {
-        let Some(Live { owners, workers }) = self.live.0.lock().take() else {
+        let Some(RunningOwners { owners, workers }) = self.running.0.lock().take() else {
             return AbandonedSpaces::default();
         };
         // Abandons the pool first, because jobs and owners wait for calls that would not complete otherwise.
         self.pool.abandon();
-        if let Some(Workers { mender, mover }) = workers {
+        if let Some(Workers { repairer, mover }) = workers {
             mover.stop();
             // This times out only if I/O of a job hangs.
-            let _ = tokio::time::timeout(STOP, mender.stop()).await;
+            let _ = tokio::time::timeout(STOP_TIME_LIMIT, repairer.stop()).await;
         }
         owners.abandon().await
     }
 
     /// Flushes all data and stops the owners; the virtual disks must not be in use.
     pub(super) async fn end_owners(&self) -> Result<(), StorageError> {
-        let Some(Live { owners, workers }) = self.live.0.lock().take() else { return Ok(()) };
+        let Some(RunningOwners { owners, workers }) = self.running.0.lock().take() else { return Ok(()) };
         // A pool that is open for reading only has nothing to flush.
-        let Some(Workers { mender, mover }) = workers else { return Ok(()) };
+        let Some(Workers { repairer, mover }) = workers else { return Ok(()) };
         mover.stop();
-        mender.stop().await;
+        repairer.stop().await;
         Ok(owners.close().await?)
     }
 }
@@ -114,7 +114,7 @@ impl OpenPool {
 /// Checks the disks of a pool as long as its virtual disks have owners.
 async fn check_disks(env: Env, owners: Weak<LocalPool>) {
     loop {
-        env.sleep(CHECKS).await;
+        env.sleep(CHECK_INTERVAL).await;
         // Between the checks this task holds no reference to the pool and its disks.
         let Some(owners) = owners.upgrade() else { return };
         if let Err(error) = owners.pool().check_disks().await {

@@ -25,8 +25,8 @@ async fn pools_have_the_configured_timeouts() {
     let section = parse(text, "c.toml").0.storage;
     let (env, arena) = (Env::real(), Arena::new(64 << 20).expect("memory"));
     let events = Arc::new(Events::open(None, &env).expect("no file"));
-    let remembered = Remembered::open(None).expect("no file");
-    let pools = Pools::new(&section, arena, env, events, remembered, [1; 16], Vec::new());
+    let stored = StoredAttachments::open(None).expect("no file");
+    let pools = Pools::new(&section, arena, env, events, stored, [1; 16], Vec::new());
     let scratch = Scratch::new("timeouts");
     let new = one_disk(&scratch);
     let path = new.disks.paths[0].clone();

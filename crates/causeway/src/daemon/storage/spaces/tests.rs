@@ -6,8 +6,8 @@ use pool::{CreateOptions, NewDisk, Pool};
 use super::*;
 use crate::config::StorageSection;
 use crate::daemon::events::Events;
-use crate::daemon::storage::open_pool::Kept;
-use crate::daemon::storage::remembered::Remembered;
+use crate::daemon::storage::open_pool::SuspendedClients;
+use crate::daemon::storage::stored_attachments::StoredAttachments;
 
 const SLAB: u64 = 2 << 20;
 
@@ -20,7 +20,7 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         arena.clone(),
         env.clone(),
         Arc::new(Events::open(None, &env).expect("no file")),
-        Remembered::open(None).expect("no file"),
+        StoredAttachments::open(None).expect("no file"),
         [1; 16],
         Vec::new(),
     );
@@ -38,7 +38,8 @@ async fn with_fixed() -> (Arc<OpenPool>, SpaceId) {
         ..SpaceRecord::default()
     };
     let space = pool.create_space(record).await.expect("a space");
-    let open = OpenPool::new(&pools, pool, false, Vec::new(), Kept::default()).await.expect("it opens");
+    let open =
+        OpenPool::new(&pools, pool, false, Vec::new(), SuspendedClients::default()).await.expect("it opens");
     allocate(&open, space).await.expect("there is room");
     (Arc::new(open), space)
 }

@@ -4,14 +4,14 @@ use pool::Usage;
 use pool::health::FaultObject;
 use pool::jobs::{DelayReason, JobState, Kind, Subject};
 
-use super::{Words, number_of};
+use super::{FaultTexts, number_of};
 use crate::output::{human_bytes, quoted};
 
 const JOBS: &str = "causeway job list";
 
-impl Words<'_> {
+impl FaultTexts<'_> {
     /// The texts for a disk that still has data and is retired or to be removed.
-    pub(super) fn drains(
+    pub(super) fn retired_or_removed(
         &self,
         bytes: u64,
         waits: Option<&DelayReason>,
@@ -19,8 +19,8 @@ impl Words<'_> {
     ) -> (&'static str, String, Vec<String>) {
         let what = human_bytes(bytes);
         let (pool, number) = (quoted(&self.state.name), number_of(object));
-        let leaves = self.leaves(object);
-        let begin = match leaves {
+        let removed = self.is_being_removed(object);
+        let begin = match removed {
             true => format!("causeway pool remove-disk {pool} {number}"),
             false => format!("causeway disk retire {pool}/{number}"),
         };
@@ -34,7 +34,7 @@ impl Words<'_> {
                 (format!(", and {what} are not being moved to other disks: {text}"), action)
             }
         };
-        let what = if leaves { "It is to be removed from the pool" } else { "It is retired" };
+        let what = if removed { "It is to be removed from the pool" } else { "It is retired" };
         ("PhysicalDisk.Retired", format!("{what}{text}"), vec![action])
     }
 
@@ -43,7 +43,7 @@ impl Words<'_> {
         let (pool, number) = (quoted(&self.state.name), number_of(object));
         let remove = format!("causeway pool remove-disk {pool} {number}");
         let text = "It is retired and empty. Remove it from the pool, or use it again";
-        let (text, actions) = match self.leaves(object) {
+        let (text, actions) = match self.is_being_removed(object) {
             true => ("It is to be removed from the pool, and is empty", vec![remove]),
             false => (text, vec![remove, format!("causeway disk set {pool}/{number} --usage auto-select")]),
         };
@@ -51,13 +51,13 @@ impl Words<'_> {
     }
 
     /// Whether a disk is to be removed from the pool, not only emptied.
-    fn leaves(&self, object: &FaultObject) -> bool {
+    fn is_being_removed(&self, object: &FaultObject) -> bool {
         let FaultObject::Disk(disk) = object else { return false };
         self.state.disks.get(disk).is_some_and(|r| r.usage == Usage::Leaving)
     }
 
     /// The texts for a disk that has missed writes.
-    pub(super) fn behind(
+    pub(super) fn stale_disk(
         &self,
         bytes: u64,
         waits: Option<&DelayReason>,
@@ -70,7 +70,7 @@ impl Words<'_> {
                 let job = self.job(Kind::Resync, object);
                 let (text, action) = self.waits(why, job, "no job copies them", JOBS.to_owned());
                 let away = matches!(why, DelayReason::DisksAbsent(_));
-                let actions = if away { self.all_return() } else { vec![action] };
+                let actions = if away { self.return_commands() } else { vec![action] };
                 (format!("{what} not being copied to it: {text}"), actions)
             }
         };

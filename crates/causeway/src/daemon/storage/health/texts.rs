@@ -19,7 +19,7 @@ use crate::control::storage::DiskStatus;
 use crate::output::{human_bytes, quoted, some};
 
 /// The names and paths of a pool for the texts.
-pub(super) struct Words<'a> {
+pub(super) struct FaultTexts<'a> {
     pub(super) id: PoolId,
     pub(super) state: &'a State,
     /// Paths of the present disks.
@@ -29,10 +29,10 @@ pub(super) struct Words<'a> {
     pub(super) free: &'a [DiskStatus],
 }
 
-impl Words<'_> {
+impl FaultTexts<'_> {
     /// One fault, with its consequences.
     pub(super) fn fault(&self, fault: &Fault) -> FaultStatus {
-        let (kind, reason, actions) = self.say(fault);
+        let (kind, reason, actions) = self.describe_fault(fault);
         let location = match &fault.object {
             FaultObject::Pool => format!("pool {}", self.state.name),
             FaultObject::Domain(level, name) => format!("pool {}, {} {name}", self.state.name, level.word()),
@@ -55,7 +55,7 @@ impl Words<'_> {
     }
 
     /// FaultType, Reason and RecommendedActions.
-    fn say(&self, fault: &Fault) -> (&'static str, String, Vec<String>) {
+    fn describe_fault(&self, fault: &Fault) -> (&'static str, String, Vec<String>) {
         let pool = quoted(&self.state.name);
         let import = format!("causeway pool import {pool}");
         match (&fault.kind, &fault.object) {
@@ -70,13 +70,13 @@ impl Words<'_> {
                     "All disks of the {word} are absent: disks {}. Check its power and cables. Its disks then return to the pool by themselves, or with the commands",
                     list.join(", ")
                 );
-                (kind, text, disks.iter().map(|d| self.returns(*d)).collect())
+                (kind, text, disks.iter().map(|d| self.return_command(*d)).collect())
             }
             (FaultKind::Absent(why), object) => {
                 let (kind, text) = absent(*why);
                 let (mut text, mut actions) = (text.to_owned(), Vec::new());
                 if let FaultObject::Disk(disk) = object {
-                    actions.push(self.returns(*disk));
+                    actions.push(self.return_command(*disk));
                 }
                 if let FaultObject::Disk(disk) = object
                     && self.state.slabs_used(*disk).next().is_none()
@@ -94,15 +94,15 @@ impl Words<'_> {
                     "An I/O failed ({error}). The disk stays in service because it has the only current copy of some data. Return the absent \
                      disks; when they are up to date, this disk can be taken offline"
                 ),
-                self.all_return().into_iter().chain([format!("causeway pool offline-disk {pool} {}", disk.0)]).collect(),
+                self.return_commands().into_iter().chain([format!("causeway pool offline-disk {pool} {}", disk.0)]).collect(),
             ),
-            (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), self.all_return()),
+            (FaultKind::Failing { error }, _) => ("PhysicalDisk.FailedMedia", error.clone(), self.return_commands()),
             (FaultKind::Slow(slow), object) => {
                 let (text, actions) = outlier(slow, object, &pool);
                 ("PhysicalDisk.HighLatency.Outlier.AverageIO", text, actions)
             }
             (FaultKind::Healed { units }, FaultObject::Disk(disk)) => {
-                let mut actions = self.repairs(*disk);
+                let mut actions = self.repair_commands(*disk);
                 if let Some(path) = self.paths.get(disk).filter(|_| self.state.is_present(*disk)) {
                     actions.push(format!("causeway disk qualify {}", quoted(&path.display().to_string())));
                 }
@@ -121,10 +121,10 @@ impl Words<'_> {
                 ("VirtualDisks.DataLoss", text, actions)
             }
             (FaultKind::Retired { left, waits }, object) if *left > 0 => {
-                self.drains(*left, waits.as_ref(), object)
+                self.retired_or_removed(*left, waits.as_ref(), object)
             }
             (FaultKind::Retired { .. }, object) => self.empty(object),
-            (FaultKind::Behind { bytes, waits }, object) => self.behind(*bytes, waits.as_ref(), object),
+            (FaultKind::Behind { bytes, waits }, object) => self.stale_disk(*bytes, waits.as_ref(), object),
             (FaultKind::Redundancy { left: 0, promised }, _) => (
                 "VirtualDisks.LastCopy",
                 format!("Part of it would not survive the loss of one more disk; it should survive the loss of {promised}"),
@@ -138,7 +138,7 @@ impl Words<'_> {
             (FaultKind::Unavailable, _) => (
                 "VirtualDisks.Detached",
                 "The newest data of parts of it is on absent disks, so reading these parts fails. Connect the absent disks".to_owned(),
-                self.all_return(),
+                self.return_commands(),
             ),
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
@@ -166,7 +166,7 @@ impl Words<'_> {
                     if media.is_any() { "its capacity".to_owned() } else { format!("its {}", media.disks()) },
                     media.disks()
                 ),
-                self.all_return().into_iter().chain([self.add(*media)]).collect(),
+                self.return_commands().into_iter().chain([self.add(*media)]).collect(),
             ),
             (FaultKind::Capacity { percent, threshold, media }, _) => (
                 "StoragePool.PoolCapacityThresholdExceeded",
@@ -249,7 +249,7 @@ impl Words<'_> {
         let them = one_or(units, "it", "them");
         let first = first.map_or_else(String::new, |at| format!(", the first at byte {at}"));
         let away = match object {
-            FaultObject::Space(space) => self.away_with(*space),
+            FaultObject::Space(space) => self.absent_disks_of(*space),
             _ => Vec::new(),
         };
         let fails = format!(
@@ -276,12 +276,12 @@ impl Words<'_> {
             one_or(away.len() as u64, "it", "them"),
             one_or(away.len() as u64, "it", "them"),
         );
-        let returns = self.all_return().into_iter();
+        let returns = self.return_commands().into_iter();
         (text, returns.chain([format!("causeway {repair}")]).collect())
     }
 
     /// The absent disks that store parts of a virtual disk.
-    fn away_with(&self, space: SpaceId) -> Vec<String> {
+    fn absent_disks_of(&self, space: SpaceId) -> Vec<String> {
         let disks: BTreeSet<DiskNumber> = self
             .state
             .rows_of(space)
@@ -294,23 +294,23 @@ impl Words<'_> {
 
     /// The list of jobs while some run; else the commands that return disks.
     fn jobs_or_return(&self) -> Vec<String> {
-        if self.jobs.is_empty() { self.all_return() } else { vec!["causeway job list".to_owned()] }
+        if self.jobs.is_empty() { self.return_commands() } else { vec!["causeway job list".to_owned()] }
     }
 
     /// The command that returns a disk.
-    fn returns(&self, disk: DiskNumber) -> String {
+    fn return_command(&self, disk: DiskNumber) -> String {
         format!("causeway disk return {}", quoted(&format!("{}/{}", self.state.name, disk.0)))
     }
 
     /// The commands that return the absent disks; the list of jobs if none is absent.
-    fn all_return(&self) -> Vec<String> {
+    fn return_commands(&self) -> Vec<String> {
         let absent = self.state.disks.keys().filter(|d| !self.state.is_present(**d));
-        let returns: Vec<_> = absent.map(|d| self.returns(*d)).collect();
+        let returns: Vec<_> = absent.map(|d| self.return_command(*d)).collect();
         if returns.is_empty() { vec!["causeway job list".to_owned()] } else { returns }
     }
 
     /// The commands that read all copies of the virtual disks on a disk.
-    fn repairs(&self, disk: DiskNumber) -> Vec<String> {
+    fn repair_commands(&self, disk: DiskNumber) -> Vec<String> {
         let on = |space: &SpaceId| {
             self.state.rows_of(*space).flat_map(|(_, r)| r.slabs.iter()).any(|c| c.place.disk == disk)
         };

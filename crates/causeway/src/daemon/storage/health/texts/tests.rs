@@ -27,7 +27,7 @@ fn fault(kind: FaultKind, object: FaultObject) -> Fault {
 
 fn told(state: &State, jobs: &[JobState], fault: &Fault) -> FaultStatus {
     let paths = [(DiskNumber(1), PathBuf::from("/dev/disk/by-id/x y"))].into();
-    Words { id: TANK, state, paths, jobs, free: &[] }.fault(fault)
+    FaultTexts { id: TANK, state, paths, jobs, free: &[] }.fault(fault)
 }
 
 const SLOW: Slowness = Slowness {
@@ -301,9 +301,9 @@ fn pools_that_are_closed_and_disks_that_are_free() {
     assert_eq!(create(&taken, &both), "causeway pool create pool2 --disk /d/b.disk '/d/c d.disk'");
     let s = state("tank");
     let add = |media, free: &[DiskStatus]| {
-        let words = Words { id: TANK, state: &s, paths: BTreeMap::new(), jobs: &[], free };
+        let texts = FaultTexts { id: TANK, state: &s, paths: BTreeMap::new(), jobs: &[], free };
         let full = FaultKind::Capacity { percent: 75, threshold: 70, media };
-        words.fault(&fault(full, FaultObject::Pool)).recommended_actions
+        texts.fault(&fault(full, FaultObject::Pool)).recommended_actions
     };
     assert_eq!(add(MediaClass::ANY, &both), ["causeway pool add-disk tank --disk '/d/c d.disk'"]);
     let (ssd, nvme) = (MediaClass::of([disk::Media::Ssd]), MediaClass::of([disk::Media::Nvme]));

@@ -19,7 +19,7 @@ use crate::output::{human_bytes, human_seconds, some};
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Teller {
+pub(super) struct EventReporter {
     env: Env,
     events: Arc<Events>,
     pool: Pool,
@@ -28,21 +28,21 @@ pub(super) struct Teller {
 }
 
 /// A job whose end is reported when it is dropped.
-pub(super) struct ToldJob {
+pub(super) struct ReportedJob {
     job: Job,
     kind: Kind,
     object: String,
     began: Instant,
     failure: Mutex<Option<String>>,
-    teller: Teller,
+    reporter: EventReporter,
 }
 
-impl Teller {
-    pub(super) fn new(env: &Env, events: &Arc<Events>, pool: &Pool) -> Teller {
+impl EventReporter {
+    pub(super) fn new(env: &Env, events: &Arc<Events>, pool: &Pool) -> EventReporter {
         let (env, events, pool) = (env.clone(), Arc::clone(events), pool.clone());
-        let teller = Teller { env, events, pool, paths: Arc::default() };
-        teller.paths();
-        teller
+        let reporter = EventReporter { env, events, pool, paths: Arc::default() };
+        reporter.paths();
+        reporter
     }
 
     /// The paths of its disks; for absent disks the last known paths since the pool was opened.
@@ -53,17 +53,17 @@ impl Teller {
     }
 
     /// Reports an event of the pool as a whole.
-    pub(super) fn tell(&self, kind: EventKind, message: String) {
-        self.tell_of(kind, self.object(Subject::Pool), message);
+    pub(super) fn report(&self, kind: EventKind, message: String) {
+        self.report_object(kind, self.object(Subject::Pool), message);
     }
 
     /// Reports an event of an object of the pool.
-    pub(super) fn tell_of(&self, kind: EventKind, object: String, message: String) {
+    pub(super) fn report_object(&self, kind: EventKind, object: String, message: String) {
         self.events.record(self.happening(kind, object, message));
     }
 
     /// Reports a warning.
-    pub(super) fn tell_warning(&self, kind: EventKind, subject: Subject, message: String) {
+    pub(super) fn report_warning(&self, kind: EventKind, subject: Subject, message: String) {
         let what = self.happening(kind, self.object(subject), message);
         self.events.record(Happening { perceived_severity: WARNING, ..what });
     }
@@ -82,13 +82,13 @@ impl Teller {
     }
 
     /// Starts a job and reports it. `None` if the object has such a job already, or all jobs are being stopped.
-    pub(super) fn begin(&self, board: &Arc<Board>, kind: Kind, subject: Subject) -> Option<ToldJob> {
+    pub(super) fn begin(&self, board: &Arc<Board>, kind: Kind, subject: Subject) -> Option<ReportedJob> {
         let job = board.begin(kind, subject)?;
         let object = self.object(subject);
         let message = format!("{} (job {}) has started", kind.name(), job.id().0);
-        self.tell_of(EventKind::JobStarted, object.clone(), message);
-        let (began, failure, teller) = (self.env.now(), Mutex::default(), self.clone());
-        Some(ToldJob { job, kind, object, began, failure, teller })
+        self.report_object(EventKind::JobStarted, object.clone(), message);
+        let (began, failure, reporter) = (self.env.now(), Mutex::default(), self.clone());
+        Some(ReportedJob { job, kind, object, began, failure, reporter })
     }
 
     fn happening(&self, kind: EventKind, object: String, message: String) -> Happening {
@@ -96,7 +96,7 @@ impl Teller {
     }
 }
 
-impl ToldJob {
+impl ReportedJob {
     /// Records that the job failed.
     pub(super) fn fail(&self, why: String) {
         *self.failure.lock() = Some(why);
@@ -105,7 +105,7 @@ impl ToldJob {
     /// The severity and the text of the result.
     fn result(&self) -> (u8, String) {
         let ((done, total), (healed, lost)) = (self.job.bytes(), self.job.findings());
-        let elapsed = self.teller.env.now().saturating_duration_since(self.began);
+        let elapsed = self.reporter.env.now().saturating_duration_since(self.began);
         let time = human_seconds(elapsed.as_secs());
         let (severity, ended) = match self.failure.lock().take() {
             Some(why) => (WARNING, format!("failed after {time}: {why}")),
@@ -125,18 +125,18 @@ impl ToldJob {
     }
 }
 
-impl Deref for ToldJob {
+impl Deref for ReportedJob {
     type Target = Job;
     fn deref(&self) -> &Job {
         &self.job
     }
 }
 
-impl Drop for ToldJob {
+impl Drop for ReportedJob {
     fn drop(&mut self) {
         let (perceived_severity, result) = self.result();
         let message = format!("{} (job {}) {result}", self.kind.name(), self.job.id().0);
-        let what = self.teller.happening(EventKind::JobEnded, self.object.clone(), message);
-        self.teller.events.record(Happening { perceived_severity, ..what });
+        let what = self.reporter.happening(EventKind::JobEnded, self.object.clone(), message);
+        self.reporter.events.record(Happening { perceived_severity, ..what });
     }
 }

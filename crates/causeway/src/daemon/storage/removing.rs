@@ -3,7 +3,7 @@
 use pool::jobs::Subject;
 use pool::{DiskNumber, FaultDomains, Policy, Usage, placement};
 
-use super::error::{StorageError, name_for_people, place_for_people};
+use super::error::{StorageError, check_location, check_name};
 use super::media::media_of;
 use super::open_pool::OpenPool;
 use super::pools::{Pools, done};
@@ -22,7 +22,7 @@ impl Pools {
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
-        open.evacuate(number).await
+        open.remove_permanently(number).await
     }
 
     /// Adds a disk and removes another one.
@@ -36,7 +36,7 @@ impl Pools {
         }
         let mut added = self.add_disks(name, new).await?;
         let _one = self.changing.lock().await;
-        let left = self.pool_to_change(name)?.evacuate(number).await?;
+        let left = self.pool_to_change(name)?.remove_permanently(number).await?;
         added.done = format!("{}\n{}", added.done, left.done);
         added.notes.extend(left.notes);
         Ok(added)
@@ -52,14 +52,14 @@ impl Pools {
         disk: &str,
         change: DiskChange,
     ) -> Result<Changed, StorageError> {
-        place_for_people(&change.place)?;
+        check_location(&change.place)?;
         let _one = self.changing.lock().await;
         let open = self.pool_to_change(name)?;
         let number = open.disk(disk)?;
         let (mut told, mut notes) = (Vec::new(), Vec::new());
         if change.place != Place::default() {
             let now = open.pool.read(|s| s.disks.get(&number).map(|d| d.domains.clone()));
-            let place = standing(now.unwrap_or_default(), &change.place);
+            let place = location_after(now.unwrap_or_default(), &change.place);
             let parts = [("rack", &place.rack), ("node", &place.node), ("enclosure", &place.enclosure)];
             let parts: Vec<_> = parts
                 .iter()
@@ -93,7 +93,7 @@ impl Pools {
                 notes.push(open.no_room(number, left));
             }
         }
-        open.look();
+        open.check_for_moves();
         let text = if told.is_empty() { "nothing to change".to_owned() } else { told.join("\n") };
         Ok(done(text, notes))
     }
@@ -114,7 +114,10 @@ impl Pools {
             let text = format!("the disks of the pool {name} are already evenly full");
             return Ok(done(
                 text,
-                open.outside().map(|what| format!("{what}, but there is no room")).into_iter().collect(),
+                open.misplaced_data()
+                    .map(|what| format!("{what}, but there is no room"))
+                    .into_iter()
+                    .collect(),
             ));
         }
         let about = if slabs > 0 { format!(", about {}", human_bytes(slabs)) } else { String::new() };
@@ -146,16 +149,16 @@ impl Pools {
                 s => format!("a lost disk is rebuilt after {}", human_seconds(s.into())),
             };
             told.push(format!("pool {name} warns at {} %, and {repair}", policy.warn_at));
-            open.look();
+            open.check_for_moves();
         }
         if let Some(new) = change.name {
-            name_for_people(&new)?;
+            check_name(&new)?;
             if self.find(&new).is_ok_and(|(id, _)| id != open.pool.id()) {
                 return Err(StorageError::PoolExists(new));
             }
             open.pool.rename(&new).await?;
-            self.remember_names(&open).await;
-            open.teller.tell(EventKind::PoolRenamed, format!("renamed from {name}"));
+            self.store_names(&open).await;
+            open.reporter.report(EventKind::PoolRenamed, format!("renamed from {name}"));
             told.push(format!("pool {name} renamed to {new}"));
         }
         let text = if told.is_empty() { "nothing to change".to_owned() } else { told.join("\n") };
@@ -165,13 +168,13 @@ impl Pools {
 
 impl OpenPool {
     /// Removes a disk permanently; the caller holds the lock of the pools.
-    async fn evacuate(&self, number: DiskNumber) -> Result<Changed, StorageError> {
+    async fn remove_permanently(&self, number: DiskNumber) -> Result<Changed, StorageError> {
         let (pool, disk) = (self.name(), number.0);
         let plan = self.pool.read(|s| placement::evacuation(s, number));
         if plan.moves + plan.left == 0 {
-            let object = self.teller.object(Subject::Disk(number));
+            let object = self.reporter.object(Subject::Disk(number));
             self.pool.remove_disk(number).await?;
-            self.teller.tell_of(EventKind::DiskRemoved, object, "it was empty".to_owned());
+            self.reporter.report_object(EventKind::DiskRemoved, object, "it was empty".to_owned());
             return Ok(done(format!("disk {disk} removed from the pool {pool}"), Vec::new()));
         }
         let size = |slabs: usize| human_bytes(self.pool.read(|s| slabs as u64 * s.slab_bytes));
@@ -184,7 +187,7 @@ impl OpenPool {
             });
         }
         self.pool.set_usage(number, Usage::Leaving).await?;
-        self.look();
+        self.check_for_moves();
         let text = format!(
             "disk {disk} will be removed from the pool {pool} when its {} are on other disks: see causeway job list",
             size(plan.moves)
@@ -193,9 +196,9 @@ impl OpenPool {
     }
 
     /// Checks for data to move after a command changed the usage of a disk.
-    fn look(&self) {
+    fn check_for_moves(&self) {
         if let Some(mover) = self.mover() {
-            mover.look();
+            mover.check_for_work();
         }
     }
 
@@ -242,11 +245,11 @@ pub(super) fn usage_of(usage: UsageSetting) -> Usage {
 }
 
 /// The location of a disk, after the changes of a request.
-pub(super) fn standing(now: FaultDomains, said: &Place) -> FaultDomains {
-    let or = |said: &Option<String>, now: String| said.clone().unwrap_or(now);
+pub(super) fn location_after(now: FaultDomains, requested: &Place) -> FaultDomains {
+    let or = |value: &Option<String>, now: String| value.clone().unwrap_or(now);
     FaultDomains {
-        enclosure: or(&said.enclosure, now.enclosure),
-        node: or(&said.node, now.node),
-        rack: or(&said.rack, now.rack),
+        enclosure: or(&requested.enclosure, now.enclosure),
+        node: or(&requested.node, now.node),
+        rack: or(&requested.rack, now.rack),
     }
 }

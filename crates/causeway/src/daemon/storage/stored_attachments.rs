@@ -14,14 +14,14 @@ use crate::daemon::identity::replace;
 const FILE: &str = "attachments.json";
 
 /// See the module.
-pub(super) struct Remembered {
+pub(super) struct StoredAttachments {
     folder: Option<PathBuf>,
-    all: Mutex<Vec<Entry>>,
+    all: Mutex<Vec<StoredAttachment>>,
 }
 
 /// The attachment of a virtual disk.
 #[derive(Clone, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct StoredAttachment {
     pool: String,
     space: u32,
     #[serde(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct Names {
     pub(super) space_name: String,
 }
 
-impl Entry {
+impl StoredAttachment {
     /// The name of the pool, or its identity.
     pub(super) fn pool(&self) -> &str {
         if self.names.pool_name.is_empty() { &self.pool } else { &self.names.pool_name }
@@ -51,19 +51,19 @@ impl Entry {
     }
 }
 
-impl Remembered {
+impl StoredAttachments {
     /// Reads the file, if there is one.
     ///
     /// # Errors
     /// The system's, or the file is damaged.
-    pub(super) fn open(folder: Option<&Path>) -> io::Result<Remembered> {
+    pub(super) fn open(folder: Option<&Path>) -> io::Result<StoredAttachments> {
         let text = match folder.map(|folder| std::fs::read(folder.join(FILE))) {
             Some(Err(e)) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             Some(Ok(text)) => text,
             _ => b"[]".to_vec(),
         };
         let all = Mutex::new(serde_json::from_slice(&text)?);
-        Ok(Remembered { folder: folder.map(Path::to_owned), all })
+        Ok(StoredAttachments { folder: folder.map(Path::to_owned), all })
     }
 
     /// The attachments of a pool.
@@ -73,7 +73,7 @@ impl Remembered {
     }
 
     /// The attachments of pools for which `is_known` returns false; its argument is the identity of the pool.
-    pub(super) fn of_others(&self, is_known: impl Fn(&str) -> bool) -> Vec<Entry> {
+    pub(super) fn of_others(&self, is_known: impl Fn(&str) -> bool) -> Vec<StoredAttachment> {
         self.all.lock().iter().filter(|e| !is_known(&e.pool)).cloned().collect()
     }
 
@@ -89,7 +89,7 @@ impl Remembered {
         attach: Attach,
     ) -> io::Result<()> {
         let (pool, space) = (pool.to_string(), space.0);
-        self.replace(&pool, space, Some(Entry { pool: pool.clone(), space, names, attach })).await
+        self.replace(&pool, space, Some(StoredAttachment { pool: pool.clone(), space, names, attach })).await
     }
 
     /// Removes the attachment of a virtual disk. Durable on return.
@@ -100,15 +100,15 @@ impl Remembered {
         self.replace(&pool.to_string(), space.0, None).await
     }
 
-    /// [`Remembered::remove`] for an attachment of a pool that is missing.
+    /// [`StoredAttachments::remove`] for an attachment of a pool that is missing.
     ///
     /// # Errors
     /// The system's: the file is unchanged.
-    pub(super) async fn remove_entry(&self, entry: &Entry) -> io::Result<()> {
+    pub(super) async fn remove_entry(&self, entry: &StoredAttachment) -> io::Result<()> {
         self.replace(&entry.pool, entry.space, None).await
     }
 
-    async fn replace(&self, pool: &str, space: u32, entry: Option<Entry>) -> io::Result<()> {
+    async fn replace(&self, pool: &str, space: u32, entry: Option<StoredAttachment>) -> io::Result<()> {
         let entries = {
             let mut all = self.all.lock();
             all.retain(|e| (e.pool.as_str(), e.space) != (pool, space));
@@ -130,12 +130,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (pool, other) = (PoolId([1; 16]), PoolId([2; 16]));
         let attach = |nbd: &str| Attach { nbd: Some(nbd.into()), ublk: false, read_only: true };
-        let remembered = Remembered::open(Some(folder.path())).expect("none yet");
+        let stored = StoredAttachments::open(Some(folder.path())).expect("none yet");
         let names = || Names { pool_name: "tank".to_owned(), space_name: "vm".to_owned() };
-        remembered.set(pool, SpaceId(1), names(), attach("/first")).await.expect("room");
-        remembered.set(pool, SpaceId(1), names(), attach("/second")).await.expect("room");
-        remembered.set(other, SpaceId(1), Names::default(), attach("/other")).await.expect("room");
-        let again = Remembered::open(Some(folder.path())).expect("it can be read");
+        stored.set(pool, SpaceId(1), names(), attach("/first")).await.expect("room");
+        stored.set(pool, SpaceId(1), names(), attach("/second")).await.expect("room");
+        stored.set(other, SpaceId(1), Names::default(), attach("/other")).await.expect("room");
+        let again = StoredAttachments::open(Some(folder.path())).expect("it can be read");
         let found = again.of(pool);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].0, found[0].1.nbd.as_deref()), (SpaceId(1), Some(Path::new("/second"))));
@@ -146,11 +146,11 @@ mod tests {
         assert_eq!(named(other), ["tank/vm"]);
         assert_eq!(named(pool), [format!("{other}/1")], "a file of an earlier version has no names");
         again.remove(pool, SpaceId(1)).await.expect("room");
-        let again = Remembered::open(Some(folder.path())).expect("it can be read");
+        let again = StoredAttachments::open(Some(folder.path())).expect("it can be read");
         assert_eq!((again.of(pool).len(), again.of(other).len()), (0, 1));
         again.remove_entry(&again.of_others(|_| false)[0]).await.expect("room");
         assert_eq!(again.of(other).len(), 0);
         std::fs::write(folder.path().join(FILE), "damaged").expect("room");
-        assert!(Remembered::open(Some(folder.path())).is_err());
+        assert!(StoredAttachments::open(Some(folder.path())).is_err());
     }
 }
