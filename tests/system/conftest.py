@@ -93,7 +93,7 @@ def finish(servers):
                 problems.append(f"{server.name} exited with {status} on SIGTERM: {server.log}")
         elif not server.may_end:
             problems.append(f"{server.name} ended by itself with {server.process.returncode}: {server.log}")
-        if "panicked at" in server.said():
+        if "panicked at" in server.output():
             problems.append(f"{server.name} panicked: {server.log}")
         shutil.rmtree(server.folder / "shares", ignore_errors=True)
     assert not problems, "\n".join(problems)

@@ -12,7 +12,7 @@ import pytest
 from harness import guest
 from harness.guest import Network
 from harness.programs import Failed, in_terminal, plain, run, until
-from harness.schema import checked
+from harness.schema import validated
 from harness.servers import Causeway, Ksmbd, Smbd, free_port
 
 pytestmark = pytest.mark.skipif(not Causeway.binary.exists(), reason="causeway is not built")
@@ -50,7 +50,7 @@ class Cli:
         return Cli(self.server) if self.tries() > 1 else self
 
     def json(self, command, *arguments):
-        return checked([command], json.loads(self(command, "--json", *arguments)))
+        return validated([command], json.loads(self(command, "--json", *arguments)))
 
 
 @pytest.fixture(scope="module", params=["causeway tcp", "causeway rdma", "smbd tcp", "ksmbd tcp", "ksmbd rdma"])
@@ -59,8 +59,8 @@ def cli(request, scratch):
     server_name, transport = request.param.split()
     folder = scratch / request.param.replace(" ", "-")
     if server_name == "ksmbd":
-        if guest.why_not():
-            pytest.skip(guest.why_not())
+        if guest.unavailable_reason():
+            pytest.skip(guest.unavailable_reason())
         with Network() as network:
             server = Ksmbd(folder, network=network).start()
             yield Cli(server, transport)
@@ -69,7 +69,7 @@ def cli(request, scratch):
     server = Causeway(folder, iwarp_port=free_port()) if server_name == "causeway" else Smbd(folder)
     server.start()
     yield Cli(server, transport)
-    assert server.is_running() and "panicked at" not in server.said(), server.log
+    assert server.is_running() and "panicked at" not in server.output(), server.log
     server.stop()
 
 
@@ -216,7 +216,7 @@ class Interrupted:
         while process.poll() is None and not any(p.stat().st_size > 1_000_000 for p in folder.iterdir() if p.suffix == ".part"):
             pass
         process.send_signal(send)
-        self.said = process.communicate(timeout=30)[1]
+        self.output = process.communicate(timeout=30)[1]
         self.status = process.returncode
 
 
@@ -238,8 +238,8 @@ def test_an_interrupted_put_leaves_the_old_file(large, send, status):
     (path.parent / "old").write_text("the old file")
     Cli(server)("put", path.parent / "old", Cli(server).url(f"put-{status}/f"))
     put = Interrupted(server, folder, send, "put", path, Cli(server).url(f"put-{status}/f"))
-    assert put.status == status, put.said
-    assert send == signal.SIGKILL or "existing files are unchanged" in put.said
+    assert put.status == status, put.output
+    assert send == signal.SIGKILL or "existing files are unchanged" in put.output
     # The server deletes the unfinished file when it notices that the connection has closed.
     until(lambda: [p.name for p in folder.iterdir()] == ["f"], timeout=10, what="only the old file")
     assert (folder / "f").read_text() == "the old file"
@@ -253,7 +253,7 @@ def test_an_interrupted_get_leaves_the_old_file(large, tmp_path, send, status):
         path.chmod(0o666)
     (tmp_path / "f").write_text("the old file")
     get = Interrupted(server, tmp_path, send, "get", Cli(server).url("get"), tmp_path / "f")
-    assert get.status == status and "existing files are unchanged" in get.said
+    assert get.status == status and "existing files are unchanged" in get.output
     assert [p.name for p in tmp_path.iterdir()] == ["f"] and (tmp_path / "f").read_text() == "the old file"
 
 
@@ -262,10 +262,10 @@ def test_an_interrupted_copy_resumes(large, tmp_path):
     (server.path() / "resume").mkdir(mode=0o777)
     url = Cli(server).url("resume/f")
     put = Interrupted(server, server.path() / "resume", signal.SIGINT, "put", "--resume", path, url)
-    assert put.status == 130 and "run the same command again" in put.said
+    assert put.status == 130 and "run the same command again" in put.output
     Cli(server)("put", "--resume", path, url)
     get = Interrupted(server, tmp_path, signal.SIGINT, "get", "--resume", url, tmp_path / "f")
-    assert get.status == 130 and "run the same command again" in get.said
+    assert get.status == 130 and "run the same command again" in get.output
     Cli(server)("get", "--resume", url, tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == path.read_bytes()
     assert [p.name for p in [*tmp_path.iterdir(), *(server.path() / "resume").iterdir()]] == ["f", "f"]

@@ -15,7 +15,7 @@ import pytest
 from harness import PEERS, ROOT, guest
 from harness.guest import QEMU, UML, Network, boot
 
-pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+pytestmark = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 
 TRANSPORTS = ["tcp", "rdma", "offload"]
 
@@ -93,8 +93,8 @@ def placed(kind, folder, network):
         one.start()
     yield Place(network, server, unsigned)
     for one in servers:
-        assert one.is_running(), f"the server ended: {one.said()[-3000:]}"
-        assert "panicked at" not in one.said(), one.log
+        assert one.is_running(), f"the server ended: {one.output()[-3000:]}"
+        assert "panicked at" not in one.output(), one.log
         one.stop()
         shutil.rmtree(one.folder / "shares", ignore_errors=True)
 
@@ -296,7 +296,7 @@ umount /mnt/x; echo DONE
 """
         client = guest.Guest(network, script)
         try:
-            guest.until(lambda: "MOUNTED" in client.said() or client.process.poll() is not None, timeout=60, what="the mount")
+            guest.until(lambda: "MOUNTED" in client.output() or client.process.poll() is not None, timeout=60, what="the mount")
             server.kill()
             (server.path() / "restarted").touch()
             server.start()

@@ -11,7 +11,7 @@ from harness.guest import QEMU, UML, Network
 from harness.programs import run
 from test_kernel import PREAMBLE
 
-pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+pytestmark = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 
 # `seen WHAT COMMAND...`: waits until the command succeeds, and tells how long that took.
 SCRIPT = """
@@ -69,8 +69,8 @@ def test_changes_are_seen(kind, serve, tmp_path, kernel):
             time.sleep(0.8)
             for name in ("closed", "held"):
                 (place / name).write_text("two\n")
-            until(lambda: "HOST-DONE" in client.said())
-            assert client.process.poll() is None, client.said()
+            until(lambda: "HOST-DONE" in client.output())
+            assert client.process.poll() is None, client.output()
             (tmp_path / "three").write_text("three\n")
             for name in ("held", "folder\\fourth"):
                 run([*server.prefix, "smbclient", server.unc(), "-p", server.port, "-U", f"{server.user}%{server.password}",

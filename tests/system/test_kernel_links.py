@@ -9,7 +9,7 @@ from harness import guest
 from harness.guest import QEMU, UML
 from test_kernel import place  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+pytestmark = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 
 # form OPTIONS STEP...: makes links and more with these options; looks at them, also after a new mount; changes them.
 FORMS = """

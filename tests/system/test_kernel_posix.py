@@ -9,7 +9,7 @@ from harness import guest
 from harness.guest import QEMU, UML
 from test_kernel import place  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+pytestmark = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 
 # Files and folders are created with the option alone, then changed; a new mount sees the same.
 CREATE = """

@@ -12,7 +12,7 @@ from harness.guest import QEMU, Network, boot
 from harness.programs import run
 from harness.servers import Causeway
 
-in_guest = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+in_guest = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 # Two versions of the driver. User-mode Linux has no clock in its vDSO, which our programs want.
 kernels = pytest.mark.parametrize("kernel", [QEMU, "vmlinuz-7*"], ids=["6", "7"])
 

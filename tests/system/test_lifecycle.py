@@ -118,7 +118,7 @@ def test_a_second_server_on_the_same_port(kind, serve):
     until(lambda: not second.is_running(), timeout=10, what="the second server gone")
     second.may_end = True
     assert second.process.returncode != 0
-    assert str(first.port) in second.said() and "in use" in second.said().lower(), second.said()
+    assert str(first.port) in second.output() and "in use" in second.output().lower(), second.output()
     assert SmbClient(first).ls() is not None
 
 
@@ -135,7 +135,7 @@ def test_a_wrong_configuration_is_explained(serve, settings, words):
     until(lambda: not server.is_running(), timeout=10, what="the server gone")
     server.may_end = True
     assert server.process.returncode != 0
-    said = server.said()
+    said = server.output()
     line = next(n for n, text in enumerate(server.config.read_text().splitlines(), 1) if words[0] in text and text.startswith(words[0]))
     assert all(word in said for word in words) and str(line) in said, said
     assert "panicked" not in said

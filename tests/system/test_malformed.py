@@ -25,13 +25,13 @@ def bystander(server):
 
 
 @pytest.fixture(autouse=True)
-def nobody_else_is_hurt(server, bystander):
+def other_clients_are_served(server, bystander):
     """After each test: the bystander's file is there, and a new client is served."""
     yield
     assert bystander.read(100) == b"still here"
     with Client(server) as other:
         other.echo()
-    assert server.is_running() and "panicked at" not in server.said()
+    assert server.is_running() and "panicked at" not in server.output()
 
 
 PREFIXES = {
@@ -113,7 +113,7 @@ def test_negotiate(server, message):
     """MS-SMB2 3.3.5.4: refused with a status, or the connection ends; never accepted, never silent."""
     with Wire(server) as w:
         try:
-            reply = w.ask(message)
+            reply = w.exchange(message)
         except wire.Closed:
             return
         assert wire.status(reply) in (p.INVALID_PARAMETER, p.NOT_SUPPORTED, 0xC05D0000)
@@ -123,7 +123,7 @@ def test_unknown_negotiate_contexts_are_ignored(server):
     """MS-SMB2 3.3.5.4: the server MUST ignore a context that it does not know."""
     contexts = wire.context(0x4242, b"whatever") + wire.preauth() + wire.context(0x0100, b"\x93\xad\x25\x50\x9c\xb4\x11\xe7\xb4\x23\x83\xde\x96\x8b\xcd\x7c")
     with Wire(server) as w:
-        reply = w.ask(negotiate(dialects=(0x0311,), contexts=(3, contexts)))
+        reply = w.exchange(negotiate(dialects=(0x0311,), contexts=(3, contexts)))
         assert (wire.status(reply), wire.dialect(reply)) == (0, 0x0311)
 
 
@@ -138,18 +138,18 @@ def test_negotiate_twice(server):
 def test_smb1_with_smb2_dialects(server):
     """MS-SMB2 3.3.5.3.1: "SMB 2.???" is answered with the wildcard, after which the client negotiates for real."""
     with Wire(server) as w:
-        reply = w.ask(wire.smb1_negotiate("NT LM 0.12", "SMB 2.002", "SMB 2.???"))
+        reply = w.exchange(wire.smb1_negotiate("NT LM 0.12", "SMB 2.002", "SMB 2.???"))
         assert reply[:4] == b"\xfeSMB" and wire.dialect(reply) == 0x02FF
         message = bytearray(negotiate())
         message[24:32] = struct.pack("<Q", 1)
-        reply = w.ask(bytes(message))
+        reply = w.exchange(bytes(message))
         assert (wire.status(reply), wire.dialect(reply)) == (0, 0x0302)
 
 
 def test_smb1_with_2_002_only(server):
     """MS-SMB2 3.3.5.3.2."""
     with Wire(server) as w:
-        reply = w.ask(wire.smb1_negotiate("NT LM 0.12", "SMB 2.002"))
+        reply = w.exchange(wire.smb1_negotiate("NT LM 0.12", "SMB 2.002"))
         assert reply[:4] == b"\xfeSMB" and wire.dialect(reply) == 0x0202
 
 
@@ -157,7 +157,7 @@ def test_smb1_alone_is_refused(server):
     """No SMB1: the connection ends, or no dialect is chosen."""
     with Wire(server) as w:
         try:
-            reply = w.ask(wire.smb1_negotiate("PC NETWORK PROGRAM 1.0", "NT LM 0.12"))
+            reply = w.exchange(wire.smb1_negotiate("PC NETWORK PROGRAM 1.0", "NT LM 0.12"))
         except wire.Closed:
             return
         assert reply[:4] == b"\xffSMB" and struct.unpack_from("<H", reply, 33)[0] == 0xFFFF
@@ -219,7 +219,7 @@ def test_session_setup(server, token):
     with Wire(server) as w:
         w.negotiated()
         try:
-            reply = w.ask(session_setup(token))
+            reply = w.exchange(session_setup(token))
         except wire.Closed:
             return
         assert wire.status(reply) & 0xC0000000 == 0xC0000000, hex(wire.status(reply))
@@ -255,11 +255,11 @@ AUTHENTICATES = {
 def test_ntlm_authenticate(server, changes):
     with Wire(server) as w:
         w.negotiated()
-        challenge = w.ask(session_setup(GOOD))
+        challenge = w.exchange(session_setup(GOOD))
         assert wire.status(challenge) == 0xC0000016, "STATUS_MORE_PROCESSING_REQUIRED"
         session = struct.unpack_from("<Q", challenge, 40)[0]
         try:
-            reply = w.ask(session_setup(neg_token_response(ntlm_authenticate(changes)), 2, session))
+            reply = w.exchange(session_setup(neg_token_response(ntlm_authenticate(changes)), 2, session))
         except wire.Closed:
             return
         assert wire.status(reply) & 0xC0000000 == 0xC0000000 and wire.status(reply) != 0xC0000016
@@ -284,7 +284,7 @@ def test_session_setups_without_end(server):
         w.negotiated()
         for number in range(2000):
             try:
-                reply = w.ask(session_setup(GOOD, 1 + number))
+                reply = w.exchange(session_setup(GOOD, 1 + number))
             except wire.Closed:
                 return
             if wire.status(reply) not in (0xC0000016,):
@@ -333,7 +333,7 @@ def test_commands_without_a_session(server):
         for number, command in enumerate([2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16, 17]):
             size = {2: 4, 3: 9, 4: 4, 5: 57, 6: 24, 7: 24, 8: 49, 9: 49, 10: 48, 11: 57, 14: 33, 15: 32, 16: 41, 17: 33}[command]
             try:
-                reply = w.ask(header(command, 1 + number, session=0x99, tree=1, credits=4) + struct.pack("<H", size) + bytes(size))
+                reply = w.exchange(header(command, 1 + number, session=0x99, tree=1, credits=4) + struct.pack("<H", size) + bytes(size))
             except wire.Closed:
                 pytest.fail(f"command {command} ended the connection")
             assert wire.status(reply) in (p.USER_SESSION_DELETED, p.ACCESS_DENIED), (command, hex(wire.status(reply)))

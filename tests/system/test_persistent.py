@@ -27,7 +27,7 @@ from harness.guest import UML, Network
 from harness.programs import run
 from test_kernel import PREAMBLE, RDMA
 
-pytestmark = pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+pytestmark = pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 
 HELD = 10_000
 KILLS = 10
@@ -123,7 +123,7 @@ def run_fio(serve, transport):
             options=options, transport=transport, clean=CLEAN[transport], old_session=OLD_SESSION)
         client = guest.Guest(network, script, kernel=UML)
         try:
-            guest.until(lambda: "MOUNTED" in client.said() or client.process.poll() is not None, timeout=120, what="the mount")
+            guest.until(lambda: "MOUNTED" in client.output() or client.process.poll() is not None, timeout=120, what="the mount")
             for _ in range(KILLS):
                 time.sleep(chance.uniform(5, 8))
                 if client.process.poll() is not None:
@@ -135,7 +135,7 @@ def run_fio(serve, transport):
         finally:
             client.kill()
             shutil.rmtree(client.work, ignore_errors=True)
-        return result, server.said()[-2000:]
+        return result, server.output()[-2000:]
 
 
 # Under a lease with W the client keeps locks to itself until the lease is broken. So half of the files are held under leases,
@@ -176,7 +176,7 @@ def held(server):
 
 def leases(client, word):
     """How many of the files the client had open under a lease with R, H and W, each time that it said this word."""
-    return [int(count) for count in re.findall(rf"\b{word} with (\d+) leases", client.said())]
+    return [int(count) for count in re.findall(rf"\b{word} with (\d+) leases", client.output())]
 
 
 def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
@@ -187,12 +187,12 @@ def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
         client = guest.Guest(network, PREAMBLE.format(server=server) + HOLD.format(count=HELD // 2), kernel=UML, files=[PEERS / "bin" / "holder"])
 
         def until(said):
-            guest.until(lambda: said in client.said() or client.process.poll() is not None, timeout=300, what=said)
-            assert client.process.poll() is None, client.said()
+            guest.until(lambda: said in client.output() or client.process.poll() is not None, timeout=300, what=said)
+            assert client.process.poll() is None, client.output()
 
         try:
             until("READY")
-            assert leases(client, "HELD") == [HELD // 2], client.said()
+            assert leases(client, "HELD") == [HELD // 2], client.output()
             assert held(server) == {("leased", 0): HELD // 2, ("locked", 1): HELD // 2}
             server.kill()
             server.start()
@@ -200,7 +200,7 @@ def test_ten_thousand_opens_are_reclaimed(kind, serve, tmp_path):
             for folder in ("leased", "locked"):
                 (server.path() / folder / "check").touch()
             until("AGAIN")
-            assert leases(client, "CHECKED") == [HELD // 2], client.said()
+            assert leases(client, "CHECKED") == [HELD // 2], client.output()
             print(f"reclaimed and checked within {time.monotonic() - began:.1f} s")
             assert held(server) == {("leased", 0): HELD // 2, ("locked", 1): HELD // 2}
             other = run([*server.prefix, "smbclient", server.unc(), "-p", server.port, "-U", f"{server.user}%{server.password}",

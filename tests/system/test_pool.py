@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from harness.programs import Failed, in_terminal, plain, run, until
-from harness.schema import checked
+from harness.schema import validated
 from harness.servers import Causeway
 
 pytestmark = [
@@ -52,7 +52,7 @@ class Machine:
         return run([Causeway.binary, *words], status=status, env=environment, timeout=timeout).out
 
     def json(self, *words):
-        return checked(words, json.loads(self("--json", *words)))
+        return validated(words, json.loads(self("--json", *words)))
 
     def refused(self, *words):
         return self(*words, status=1)
@@ -115,7 +115,7 @@ class Machine:
     def lose(self, name):
         self.path(name).rename(self.disks / f"{name}.away")
 
-    def bring(self, name):
+    def reconnect(self, name):
         (self.disks / f"{name}.away").rename(self.path(name))
 
 
@@ -322,7 +322,7 @@ def test_three_disks_go_on_with_two(machine):
     machine.attach()
     machine.qemu_io("read -P 1 0 24M", "write -P 2 4M 8M", "flush")
     assert machine.json("space", "list")[0]["operational_status"] == "Degraded"
-    machine.bring("a")  # it returns by itself
+    machine.reconnect("a")  # it returns by itself
     machine.until_healthy()
     assert machine.status()["can_lose"] == 1
     machine.server.kill()
@@ -349,7 +349,7 @@ def test_two_disks_need_a_word_when_one_is_lost(machine):
     machine("pool", "import", "tank", "--accept-loss")
     machine.attach()
     machine.qemu_io("read -P 3 0 8M", "write -P 4 2M 2M", "flush")
-    machine.bring("a")
+    machine.reconnect("a")
     machine("disk", "return", "--accept-loss", machine.path("a"))
     machine.until_healthy()
     machine.server.stop()
@@ -611,7 +611,7 @@ def test_health_folds_causes_and_gives_commands(machine):
     assert "do:     causeway disk return tank/0" in told and "1 fault needs action" in told
     log = machine.server.log
     until(lambda: log.read_text().count("fault raised") == 1, timeout=20, what="told")
-    machine.bring("a")
+    machine.reconnect("a")
     [action] = fault["RecommendedActions"]
     words = shlex.split(action)
     assert words[0] == "causeway" and re.search("returned|in service", machine(*words[1:])), "perhaps it returned by itself"
@@ -804,7 +804,7 @@ def test_parity_survives_what_it_promises(machine, resiliency, names, lost, othe
     machine.qemu_io(*reads, "write -P 5 22M 2M", "write -P 6 64k 4k", "flush")
     reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:6], "read -P 1 21M 1M", "read -P 5 22M 2M"]
     for disk in lost:
-        machine.bring(disk)
+        machine.reconnect(disk)
     machine.until_healthy()
     assert machine.status()["can_lose"] == len(lost)
     machine.qemu_io(*reads)
@@ -842,7 +842,7 @@ def test_local_reconstruction_survives_what_it_promises(machine):
     machine.qemu_io(*reads, "write -P 5 22M 2M", "write -P 6 64k 4k", "flush")
     reads = ["read -P 1 0 12k", "read -P 3 12k 8k", "read -P 6 64k 4k", *reads[3:6], "read -P 1 21M 1M", "read -P 5 22M 2M"]
     for disk in lost:
-        machine.bring(disk)
+        machine.reconnect(disk)
     machine.until_healthy()
     assert machine.status()["can_lose"] == 2
     machine.qemu_io(*reads)

@@ -175,7 +175,7 @@ def test_a_whole_enclosure_may_go(machine):
         machine.qemu_io(*reads)
         machine.server.stop()
         for letter in letters:
-            machine.bring(letter)
+            machine.reconnect(letter)
         machine.server.start()
         machine.until_healthy()
 

@@ -15,12 +15,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from harness.programs import run, until
 from harness.servers import Causeway
 from test_pool import DISK, MIB, machine, pytestmark  # noqa: F401  the fixture and the marks
-from test_pool_events import events, until_told
+from test_pool_events import events, until_event
 
 DISKS, SPACES, POOLS = "PhysicalDisk", "Storage Spaces Virtual Disk", "Storage Pool"
 
 
-def asked(machine, path):
+def fetch(machine, path):
     """A document of the control interface."""
     connection = http.client.HTTPConnection("causeway")
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -31,7 +31,7 @@ def asked(machine, path):
 
 def counted(machine):
     """Values by set and instance."""
-    sets = json.loads(asked(machine, "/v1/counters"))["sets"]
+    sets = json.loads(fetch(machine, "/v1/counters"))["sets"]
     return {s["set"]: {i["instance"]: i["values"] | {"latencies": i.get("latencies", {})} for i in s["instances"]} for s in sets}
 
 
@@ -107,7 +107,7 @@ def test_rates_and_percentiles_of_a_load(machine):
     assert row["iops"] > 0 and row["write_mb_per_s"] > 0 and 0 < row["write_median_ms"] <= row["write_p99_ms"]
     assert [r["name"] for r in top["physical_disks"]] == ["Total", "tank/0", "tank/1", "tank/2"] and top["pools"][0]["name"] == "tank"
     assert re.search(r"^5 Pools \(1\) .*IOPS RdMB/s WrMB/s Rd p50 Rd p99 Wr p50 Wr p99", text, re.M) and "7 Disks (3)" in text, text
-    families = {f.name: f for f in openmetrics(asked(machine, "/metrics"))}
+    families = {f.name: f for f in openmetrics(fetch(machine, "/metrics"))}
     latency = families["causeway_virtual_disk_write_latency_seconds"]
     assert latency.type == "histogram"
     counts = [s.value for s in latency.samples if s.name.endswith("_bucket")]
@@ -186,13 +186,13 @@ def test_a_disk_that_went_away_by_itself_returns_by_itself(machine):
     machine.path(name).unlink()
     until(lambda: machine.status()["disks_missing"] == 1, timeout=30, what="it is missed")
     machine.qemu_io("write -P 9 0 1M", "flush")
-    fault = until_told(machine, "FaultRaised")
+    fault = until_event(machine, "FaultRaised")
     assert fault["fault_type"] == "PhysicalDisk.LostCommunication" and "returns to the pool by itself" in fault["message"], fault
     told = machine.refused("pool", "import", "tank")
     assert f"causeway disk return tank/{holds[0]}" in told and "is open" in told, told
     assert "connect it" in machine.refused("disk", "return", f"tank/{holds[0]}")
     kept.rename(machine.path(name))
-    back = until_told(machine, "DiskReturned")
+    back = until_event(machine, "DiskReturned")
     assert back["message"] == f"it was found again, and returned by itself, at {machine.path(name)}", back
     machine.until_healthy()
     assert machine.status()["can_lose"] == 1
@@ -210,7 +210,7 @@ def test_a_disk_that_was_taken_offline_waits_for_the_command(machine):
     assert "causeway disk return tank/1" in fault["RecommendedActions"]
     assert "has no label of a pool" in machine.refused("disk", "return", "/etc/hostname")
     assert "disk 1 returned to the pool tank" in machine("disk", "return", "tank/1")
-    assert until_told(machine, "DiskReturned")["message"] == f"returned by command, at {machine.path('b')}"
+    assert until_event(machine, "DiskReturned")["message"] == f"returned by command, at {machine.path('b')}"
     machine.until_healthy()
     # From a place that the configuration does not name, by its path.
     machine("pool", "offline-disk", "tank", "1")
@@ -229,13 +229,13 @@ def test_a_disk_with_writes_of_its_own_is_not_taken_by_itself(machine):
         machine.server.kill()
         machine.lose(lost)
         if bring:
-            machine.bring(bring)
+            machine.reconnect(bring)
         machine.server.start()
         machine("pool", "import", "tank", "--accept-loss")
         machine.attach()
         machine.qemu_io("write -P 3 0 8M", "flush")
-    machine.bring("a")
-    refused = until_told(machine, "DiskRefused")
+    machine.reconnect("a")
+    refused = until_event(machine, "DiskRefused")
     assert "--accept-loss" in refused["message"] and refused["perceived_severity"] == 5, refused
     time.sleep(5)
     assert machine.status()["disks_missing"] == 1

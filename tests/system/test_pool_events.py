@@ -30,13 +30,13 @@ def kinds(machine, *words):
     return [e["kind"] for e in events(machine, *words)]
 
 
-def asked(machine, query):
+def list_events(machine, query):
     """What the control interface answers to a query, as it is."""
     control = Path(machine.server.sockets.name) / "control.sock"
     return json.loads(run(["curl", "--silent", "--unix-socket", control, f"http://localhost/v1/events{query}"]).out)
 
 
-def until_told(machine, kind):
+def until_event(machine, kind):
     def newest():
         found = [e for e in events(machine) if e["kind"] == kind]
         return found and found[-1]
@@ -50,7 +50,7 @@ def test_a_fault_from_beginning_to_end_over_restarts(machine):
     machine.mirror()
     assert kinds(machine) == ["PoolCreated", "VirtualDiskCreated"]
     machine("pool", "offline-disk", "tank", "1")
-    raised = until_told(machine, "FaultRaised")
+    raised = until_event(machine, "FaultRaised")
     assert (raised["fault_type"], raised["pool"]) == ("PhysicalDisk.MaintenanceMode", "tank") and raised["object"].startswith("disk 1 ")
     assert events(machine)[-2]["kind"] == "DiskLeft"
     # It is there before and after: raised once, and its age counts from then on.
@@ -61,7 +61,7 @@ def test_a_fault_from_beginning_to_end_over_restarts(machine):
     until(lambda: machine.health()[0]["faults"][0].get("SinceUnixS") == raised["time_unix_s"], timeout=30, what="it is dated")
     assert kinds(machine) == [e["kind"] for e in before] + ["PoolOpened"]
     machine("disk", "return", "tank/1")
-    cleared = until_told(machine, "FaultCleared")
+    cleared = until_event(machine, "FaultCleared")
     assert cleared["fault_id"] == raised["fault_id"] and re.search("the fault ended after 00:0[0-9]:", cleared["message"]), cleared
     assert "DiskReturned" in kinds(machine)
     told = events(machine)
@@ -81,12 +81,12 @@ def test_a_fault_that_is_gone_after_a_restart_is_cleared(machine):
     machine.server.kill()
     machine.lose("b")
     machine.server.start()
-    assert until_told(machine, "FaultRaised")["fault_type"] == "PhysicalDisk.LostCommunication"
+    assert until_event(machine, "FaultRaised")["fault_type"] == "PhysicalDisk.LostCommunication"
     machine.server.kill()
     machine.path("a").rename(machine.disks / "a.away")
     machine.path("c").rename(machine.disks / "c.away")
     machine.server.start()
-    assert "the server started" in until_told(machine, "FaultCleared")["message"]
+    assert "the server started" in until_event(machine, "FaultCleared")["message"]
 
 
 def test_jobs_and_virtual_disks(machine):
@@ -94,13 +94,13 @@ def test_jobs_and_virtual_disks(machine):
     machine.mirror()
     machine("space", "resize", "vm", "--size", "64MiB")
     machine("space", "repair", "vm")
-    ended = until_told(machine, "JobEnded")
+    ended = until_event(machine, "JobEnded")
     assert ended["object"] == "virtual disk vm" and re.match(r"Repair \(job \d+\) is complete", ended["message"]), ended
     machine("space", "destroy", "vm", "--yes")
     machine("disk", "create-file", machine.path("d"), "--size", DISK)
     machine("pool", "add-disk", "tank", "--assume-atomic", "--disk", machine.path("d"))
     machine("pool", "remove-disk", "tank", "0")
-    until_told(machine, "DiskRemoved")
+    until_event(machine, "DiskRemoved")
     machine("pool", "rename", "tank", "lake")
     machine("pool", "export", "lake")
     machine("pool", "import", "lake")
@@ -118,10 +118,10 @@ def test_which_events_are_wanted(machine):
     assert kinds(machine, "--limit", "1") == ["VirtualDiskCreated"] and kinds(machine, "--since", "1h", "--limit", "2")[0] == "PoolCreated"
     assert "see causeway pool list" in machine.refused("event", "list", "--pool", "three")
     assert "write it like 30s, 5m, 1h or 7d" in machine("event", "list", "--since", "yesterday", status=2)
-    assert [e["number"] for e in asked(machine, "?after=1&limit=1")] == [2]
-    assert [e["number"] for e in asked(machine, "?limit=1&pool=two")] == [3]
+    assert [e["number"] for e in list_events(machine, "?after=1&limit=1")] == [2]
+    assert [e["number"] for e in list_events(machine, "?limit=1&pool=two")] == [3]
     for query in ["?after=first", "?limit=-1", "?form=xml"]:
-        refused = asked(machine, query)
+        refused = list_events(machine, query)
         assert refused["error"].startswith("the query is wrong: ") and "/v1/events?after=" in refused["cure"], refused
 
 

@@ -153,7 +153,7 @@ def test_an_absent_disk_is_asked_for(machine, resiliency, missed, restarts):
         assert "1 block of 4 KiB of the virtual disk vm has no valid copy on any disk that is present" in lost["Reason"], lost
         assert f"disk {number} (" in lost["Reason"] and "which is absent, may have a valid copy: connect it again first" in lost["Reason"], lost
         assert lost["RecommendedActions"] == [*absent["RecommendedActions"], repair], lost
-    machine.bring(away)
+    machine.reconnect(away)
     for action in [*absent["RecommendedActions"], repair]:
         do(machine, action)
     machine.qemu_io(*reads)
@@ -186,7 +186,7 @@ def test_the_newest_data_on_an_absent_disk_is_no_loss(machine):
     follows = [c for c in absent["Consequences"] if c["FaultType"] == "VirtualDisks.Detached"]
     assert follows and "is on absent disks, so reading these parts fails. Connect the absent disks" in follows[0]["Reason"], absent
     assert find(machine, "VirtualDisks.DataLoss") is None and "backup" not in machine("health", status=1)
-    machine.bring(names[second])
+    machine.reconnect(names[second])
     do(machine, absent["RecommendedActions"][0])
     reads = [f"read -P {A} 0 1M", f"read -P {B} 1M 1M"]
     machine.qemu_io(*reads)

@@ -42,7 +42,7 @@ class Shelf:
         fcntl.ioctl(at, EXT4_IOC_SHUTDOWN, array.array("I", [LOG_FLUSH]))
         os.close(at)
 
-    def bring(self):
+    def reconnect(self):
         run(["umount", "-l", self.folder])
         # By another loop device: the first one stays busy until the last file of the old mount is closed.
         self.mount()
@@ -94,7 +94,7 @@ def test_a_suspended_pool_resumes_with_its_clients(machine, shelf, resiliency, n
         # It waits, and fails when the pool is opened again.
         waiting = write(machine)
         until(lambda: suspended(machine), timeout=60, what=f"it is suspended: {machine.server.log}")
-        shelf.bring()
+        shelf.reconnect()
         machine.until_healthy()
         assert "write failed" in waiting.communicate(timeout=20)[0]
         # The same open file: its flush says once that something may be lost, and what was flushed is there.
@@ -116,7 +116,7 @@ def test_a_suspended_pool_resumes_with_its_clients(machine, shelf, resiliency, n
     until(lambda: suspended(machine), timeout=60, what=f"it is suspended: {machine.server.log}")
     assert machine.server.stop() == 0
     assert "write failed" in waiting.communicate(timeout=20)[0]
-    shelf.bring()
+    shelf.reconnect()
     machine.server.start()
     machine.until_healthy()
     machine.qemu_io("read -P 1 0 4M", "read -P 6 20M 1M")
@@ -134,7 +134,7 @@ def test_a_command_that_waits_for_it_does_not_keep_it_suspended(machine, shelf):
     detaching = subprocess.Popen([Causeway.binary, "space", "detach", "vm"], env=environment)
     with pytest.raises(subprocess.TimeoutExpired):
         detaching.wait(timeout=3)
-    shelf.bring()
+    shelf.reconnect()
     machine.until_healthy()
     assert "write failed" in waiting.communicate(timeout=20)[0]
     detaching.wait(timeout=20)

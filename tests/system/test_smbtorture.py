@@ -16,8 +16,8 @@ def outcomes(kind, scratch, request):
     with torture.environment(kind, scratch / "server") as server:
         with torture.running(server, [item.callspec.params["test"] for item in items]) as outcomes:
             yield server.name, outcomes
-        assert server.is_running(), f"the server ended: {server.said()[-2000:]}"
-        assert "panicked at" not in server.said(), server.log
+        assert server.is_running(), f"the server ended: {server.output()[-2000:]}"
+        assert "panicked at" not in server.output(), server.log
         server.stop()
 
 

@@ -121,7 +121,7 @@ def test_a_dynamic_vhd_is_refused(share):
     raw.write_bytes(bytes(3 * MIB))
     run(["qemu-img", "convert", "-f", "raw", "-O", "vpc", "-o", "subformat=dynamic", raw, vhd])
     assert "STATUS_NOT_SUPPORTED" in cli(share, "put", vhd, url(share, "vm.vhd"), status=1)
-    assert share.server.said().count("subformat=fixed,force_size=on") == 1
+    assert share.server.output().count("subformat=fixed,force_size=on") == 1
 
 
 def test_put_resume_needs_a_share_with_other_names(share):
@@ -286,7 +286,7 @@ def test_without_its_pool_a_share_says_so(share):
         share("pool", "export", "tank")
         c.open("vm.img", status=DEVICE_NOT_READY)
         c.open("new.img", disposition=p.CREATE, status=DEVICE_NOT_READY)
-        assert share.server.said().count("the pool tank is not open") == 1, "logged once"
+        assert share.server.output().count("the pool tank is not open") == 1, "logged once"
         share("pool", "import", "tank")
         with c.open("vm.img", disposition=p.OPEN) as f:
             f.write(b"here again" * 4096)
@@ -376,7 +376,7 @@ umount /host/mnt /mnt/x
 """
 
 
-@pytest.mark.skipif(guest.why_not() is not None, reason=str(guest.why_not()))
+@pytest.mark.skipif(guest.unavailable_reason() is not None, reason=str(guest.unavailable_reason()))
 @pytest.mark.parametrize("transport", ["tcp", "rdma"])
 def test_qemu_boots_from_a_file_over_the_kernels_client(kind, scratch, transport):
     """QEMU runs in a guest (user-mode Linux) whose kernel has the share mounted, and boots Linux from vm.img with O_DIRECT and trim."""

@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_filled_shows() {
+    fn only_filled_bytes_are_visible() {
         let arena = Arena::new(1 << 20).expect("a small mapping");
         let mut b = arena.try_alloc(4096, Class::Payload).expect("there is memory");
         b.space().fill(0xAA);
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn short_ones_are_as_any_other() {
+    fn short_buffers_behave_like_others() {
         for length in [0, 1, 24, 31, 32, 100] {
             let bytes: Vec<u8> = (0..length).collect();
             let mut b = IoBuf::short(&bytes);

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_are_counted_when_they_have_ended_too() {
+    fn ended_threads_are_still_counted() {
         let before = counts().crc;
         count(Pass::Crc, 1);
         std::thread::spawn(|| count(Pass::Crc, 10)).join().expect("no panic");

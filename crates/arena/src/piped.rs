@@ -1,12 +1,13 @@
 //! Payload that stays in the kernel between a socket and a file.
 //!
-//! A [`PipedPayload`] reserves arena memory for its full length although the bytes are in a pipe. So the arena's
-//! budget bounds the pipes, and the bytes can always be moved to memory without waiting
-//! ([`PipedPayload::into_bytes`]); until then that memory is not touched. A pipe may pin more memory than its bytes:
-//! each slot refers to a part of one of the kernel's receive buffers. A pipe has [`SLOTS`] slots, and
+//! A [`PipedPayload`] reserves arena memory for its full length although the bytes are in a pipe. So the
+//! arena's budget bounds the pipes, and the bytes can always be moved to memory without waiting
+//! ([`PipedPayload::into_bytes`]); until then that memory is not touched. A pipe may pin more memory than its
+//! bytes: each slot refers to a part of one of the kernel's receive buffers. A pipe has [`SLOTS`] slots, and
 //! [`Pipes::new`] sets the maximum number of pipes.
 //!
-//! Invariant: pipes in `idle` are empty. A pipe that is not empty when its `PipedPayload` is dropped is closed.
+//! Invariant: pipes in `idle` are empty. A pipe that is not empty when its `PipedPayload` is dropped is
+//! closed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_goes_with_its_pipe() {
+    fn a_pipe_that_is_not_empty_is_closed() {
         let arena = Arena::new(4 << 20).expect("a small mapping");
         let pipes = Pipes::new(1);
         let (mut one, two) = UnixStream::pair().expect("a pair");

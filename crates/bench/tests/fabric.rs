@@ -176,7 +176,7 @@ fn stranger(says: &'static [u8]) -> SocketAddr {
 }
 
 #[test]
-fn strangers_are_told_from_listeners() {
+fn other_servers_are_recognised() {
     let expect = |target: String| match refusal("-d1 -W0", &target) {
         OpenError::Fabric { source, .. } => *source,
         other => panic!("{target}: {other:?}"),

@@ -189,7 +189,7 @@ fn a_misplaced_block_is_found() {
 }
 
 #[test]
-fn what_cannot_be_run_says_why() {
+fn a_refused_run_gives_the_reason() {
     let folder = Folder::new("refused");
     let small = folder.file("small");
     std::fs::write(&small, [0; 100]).expect("writable");

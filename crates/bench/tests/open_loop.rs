@@ -119,7 +119,7 @@ fn the_open_loop_shows_the_stall_and_the_closed_loop_hides_it() {
 }
 
 #[test]
-fn a_target_slower_than_the_rate_is_told() {
+fn a_target_slower_than_the_rate_is_reported() {
     let found = run("-b4K -r -o1 -g100000i -d1 -W0 -L target", slow);
     let t = only(&found);
     let due = t.read.ios + t.overdue;

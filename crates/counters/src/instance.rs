@@ -231,7 +231,7 @@ mod tests {
     const CELL: Cell = Cell(3);
 
     #[test]
-    fn what_has_left_is_neither_lost_nor_doubled() {
+    fn departed_blocks_are_counted_exactly_once() {
         let instances = Instances::new(SETS[0]);
         let share = instances.permanent("files", &["files"]);
         let blocks: Vec<Arc<Block>> = (0..3).map(|_| Arc::default()).collect();

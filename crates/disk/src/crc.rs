@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_what_they_are_bit_by_bit() {
+    fn fast_crcs_equal_the_bitwise_crc() {
         // RFC 3720, B.4.
         assert_eq!(naive(&[0; 32]), 0x8a91_36aa);
         let mut random = 1u64;

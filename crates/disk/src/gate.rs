@@ -1,7 +1,8 @@
 //! Shared by all providers: fencing, and the latch of a failed flush.
 //!
 //! Invariants of [`Gate`]:
-//! 1. an I/O holds a [`GateGuard`], or is between `enter_unguarded` and `leave`, for as long as it can access the medium;
+//! 1. an I/O holds a [`GateGuard`], or is between `enter_unguarded` and `leave`, for as long as it can access
+//!    the medium;
 //! 2. I/O with an epoch below the fence is not admitted;
 //! 3. `fence` returns only when no I/O of a lower epoch is outstanding.
 
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_fence_waits_for_what_is_older_only() {
+    async fn a_fence_waits_only_for_older_epochs() {
         let gate = Arc::<Gate>::default();
         let at = IoRange::new(Op::Write, 0, 4096);
         let enter = |epoch| gate.enter(&of(epoch), at);
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_latches() {
+    fn errors_that_latch() {
         let at = IoRange::whole(Op::Flush);
         let latch = FlushLatch::default();
         let fenced = DiskError::Fenced { at, call_epoch: Epoch(1), epoch: Epoch(2) };

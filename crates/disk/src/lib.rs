@@ -22,7 +22,7 @@
 //! **Errors.** [`DiskError`], by cause, with the operation and its range. The caller knows which disk it was.
 //!
 //! **Unsafe.** The kernel reads and writes the buffers of an outstanding I/O, which the compiler cannot
-//! verify. `file/ring.rs` has this code, with its invariants; only it calls `file/fixed.rs`. `file/hold.rs`
+//! verify. `file/ring.rs` has this code, with its invariants; only it calls `file/fixed.rs`. `file/lock.rs`
 //! has one unsafe call for locks. `crc.rs` uses special instructions after checking that the processor has
 //! them.
 

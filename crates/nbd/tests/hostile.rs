@@ -72,7 +72,7 @@ fn requests_that_are_answered_with_errors() {
 }
 
 #[test]
-fn what_ends_a_connection_ends_no_other() {
+fn a_violation_ends_only_its_connection() {
     with_server(|connect| {
         let mut bystander = chosen(connect());
         let mut wrong = chosen(connect());
@@ -121,7 +121,7 @@ fn a_write_that_does_not_come_whole_ends_the_connection() {
 }
 
 #[test]
-fn who_takes_no_replies_stalls_nobody_and_no_end() {
+fn a_client_that_reads_no_replies_delays_no_other_client() {
     with_limits(Limits { payload: LONG, reply: LONG, end: SHORT }, |connect| {
         let mut deaf = chosen(connect());
         // More than all of the memory.

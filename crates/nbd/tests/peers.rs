@@ -131,7 +131,7 @@ fn libnbd_sees_the_exports() {
 
 /// libnbd and QEMU query BLOCK_STATUS and skip holes.
 #[test]
-fn what_is_empty_is_told() {
+fn holes_are_reported() {
     with_server(false, true, |uri, _| {
         qemu_io(uri, &[], &["write -P 7 8M 1M", "write -P 8 32M 64k"]);
         let map = text(&run("nbdinfo", &["--map", uri]));

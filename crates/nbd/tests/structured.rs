@@ -82,7 +82,7 @@ fn change(s: &mut UnixStream, command: u16, block: u64, blocks: u32) {
 }
 
 #[test]
-fn a_range_is_told_in_extents_and_discarded_ones_are_holes() {
+fn a_range_is_reported_in_extents_and_discarded_ones_are_holes() {
     with_client(true, |mut s| {
         assert_eq!(status(&mut s, 0, 0, SIZE as u32), [(SIZE as u32, HOLE)], "an empty disk");
         change(&mut s, WRITE, 2, 4);

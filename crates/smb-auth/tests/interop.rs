@@ -52,7 +52,7 @@ struct Peer {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Said {
+enum Reply {
     Token(Vec<u8>),
     Key(Vec<u8>),
     Failed(String),
@@ -78,7 +78,7 @@ impl Peer {
         writeln!(self.to, "{hex}").expect("the peer reads");
     }
 
-    fn receive(&mut self) -> Said {
+    fn receive(&mut self) -> Reply {
         let mut line = String::new();
         self.from.read_line(&mut line).expect("the peer speaks");
         let (kind, value) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
@@ -87,9 +87,9 @@ impl Peer {
             digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
         };
         match kind {
-            "token" => Said::Token(bytes()),
-            "key" => Said::Key(bytes()),
-            _ => Said::Failed(value.into()),
+            "token" => Reply::Token(bytes()),
+            "key" => Reply::Key(bytes()),
+            _ => Reply::Failed(value.into()),
         }
     }
 }
@@ -113,7 +113,7 @@ fn peer_logs_on(arguments: &[&str]) -> Result<Vec<u8>, AuthError> {
     let mut server = Acceptor::new(&AcceptorConfig::new("server"), *b"\x01\x23\x45\x67\x89\xab\xcd\xef", NOW);
     let key = loop {
         let token = match peer.receive() {
-            Said::Token(token) => token,
+            Reply::Token(token) => token,
             other => panic!("the peer stopped: {other:?}"),
         };
         match server.step(&token, &users()) {
@@ -128,7 +128,7 @@ fn peer_logs_on(arguments: &[&str]) -> Result<Vec<u8>, AuthError> {
             Step::Failed(error) => return Err(error),
         }
     };
-    assert_eq!(peer.receive(), Said::Key(key.clone()));
+    assert_eq!(peer.receive(), Reply::Key(key.clone()));
     Ok(key)
 }
 
@@ -149,18 +149,18 @@ fn we_log_on(password: &str) -> Result<(), String> {
     peer.send(&client.first_token(&[]).unwrap());
     let outcome = loop {
         match peer.receive() {
-            Said::Token(token) => match client.step(&token).map_err(|error| error.to_string()) {
+            Reply::Token(token) => match client.step(&token).map_err(|error| error.to_string()) {
                 Ok(InitiatorStep::Continue(answer)) => peer.send(&answer),
                 Ok(InitiatorStep::Done { session_key }) => {
                     break match peer.receive() {
-                        Said::Key(key) if key == *session_key => Ok(()),
+                        Reply::Key(key) if key == *session_key => Ok(()),
                         other => Err(format!("{other:?}")),
                     };
                 }
                 Err(error) => break Err(error),
             },
-            Said::Key(_) => break Err("done without a last token".into()),
-            Said::Failed(reason) => break Err(reason),
+            Reply::Key(_) => break Err("done without a last token".into()),
+            Reply::Failed(reason) => break Err(reason),
         }
     };
     std::fs::remove_file(path).unwrap();

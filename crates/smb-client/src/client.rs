@@ -254,7 +254,7 @@ impl Client {
             return Err(ConnectError::NoRdma(Box::new(WhyNotRdma::Dialect(negotiated.dialect))));
         }
         let LoggedOn { channel } = setup::log_on(&connection, host, &options, &negotiated, &env).await?;
-        let first = Arc::new(Link::new(connection, fits, &negotiated, &options));
+        let primary = Arc::new(Link::new(connection, fits, &negotiated, &options));
         let why = (options.transport == TransportChoice::Tcp).then_some(WhyNotRdma::TurnedOff);
         let client = Client {
             inner: Arc::new_cyclic(|me| Inner {
@@ -265,7 +265,7 @@ impl Client {
                 env,
                 negotiated,
                 session: channel,
-                first,
+                primary,
                 rdma_channel: Mutex::new(RdmaChannel::none(why)),
                 binding_tried: AtomicBool::new(false),
                 primary_loss_counted: AtomicBool::new(false),

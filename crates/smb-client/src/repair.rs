@@ -104,8 +104,8 @@ impl Inner {
         self.reauthentications.load(Ordering::Acquire)
     }
 
-    /// Authenticates the session again, unless another caller did so after `reauthentications` was read. If this fails, the
-    /// session ends (MS-SMB2 3.2.5.1.6).
+    /// Authenticates the session again, unless another caller did so after `reauthentications` was read. If this
+    /// fails, the session ends (MS-SMB2 3.2.5.1.6).
     pub(crate) async fn reauthenticate(&self, reauthentications: u64) -> Result<(), RequestError> {
         let _one = self.reauthenticating.lock().await;
         if self.reauthentications() != reauthentications {

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_tells_whose_it_is() {
+    fn a_device_names_its_process() {
         let mut info = DeviceInfo::decode(&[0; DEVICE_INFO_BYTES]);
         assert_eq!(process(&info), None);
         info.own = own(4711);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_needs_no_more() {
+    fn a_missing_device_needs_no_deletion() {
         let gone = |e| ignore_missing::<0>(Err(io::Error::from_raw_os_error(e)));
         assert!(gone(libc::ENODEV).is_ok());
         assert!(gone(libc::EBUSY).is_err());

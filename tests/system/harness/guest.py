@@ -36,7 +36,7 @@ def folder():
     return None
 
 
-def why_not():
+def unavailable_reason():
     """Why no guest can be booted here, or None."""
     if folder() is None:
         return "NO GUEST: the Linux kernel's client was not tried. Set CAUSEWAY_GUEST to a folder with its files, or run `make guest`."
@@ -201,7 +201,7 @@ class Guest:
                 "-device", f"virtio-net-pci,netdev=n0,romfile=,mac={self.mac()}", "-device", "virtio-rng-pci",
                 "-serial", f"file:{self.log}", "-serial", f"file:{self.out}"]
 
-    def said(self):
+    def output(self):
         return self.out.read_bytes().decode(errors="replace").replace("\r", "")
 
     def kernel_log(self):
@@ -215,7 +215,7 @@ class Guest:
         except subprocess.TimeoutExpired:
             late = True
             self.kill()
-        said = self.said()
+        said = self.output()
         exits = re.findall(r"GUEST-EXIT (\d+)", said)
         said = re.sub(r"GUEST-EXIT \d+\n?", "", said)
         if late or not exits:
@@ -239,11 +239,11 @@ def boot(network, script, *, status=0, timeout=300, **options):
         guest.kill()
         shutil.rmtree(guest.work, ignore_errors=True)
     if status is not None and result.status != status:
-        raise Failed(f"in the guest:\n{result}\nexpected status: {status}\n{interesting(guest.final_log)}")
+        raise Failed(f"in the guest:\n{result}\nexpected status: {status}\n{error_lines(guest.final_log)}")
     return result
 
 
-def interesting(log):
+def error_lines(log):
     """The lines of a kernel's log that say what went wrong."""
     lines = [line for line in log.splitlines() if re.search(r"cifs|smb|siw|rdma|BUG|WARN|Oops|Call Trace|error", line, re.I)]
     return "\n".join(lines[-40:])

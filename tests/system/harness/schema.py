@@ -16,7 +16,7 @@ def validators():
     return {name: make({**schema, "$defs": whole["$defs"]}) for name, schema in whole["properties"].items()}
 
 
-def checked(words, document):
+def validated(words, document):
     """The document, if it is what the command's schema says. `words`: the command, options among them."""
     aliases = {"virtual-disk": "space"}
     plain = [aliases.get(str(word), str(word)) for word in words if not str(word).startswith("-")]

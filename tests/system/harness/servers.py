@@ -22,7 +22,7 @@ START_SECONDS = 20
 STOP_SECONDS = 20
 
 
-GIVEN = set()
+USED_PORTS = set()
 
 
 def free_port():
@@ -34,8 +34,8 @@ def free_port():
                 s.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in GIVEN:
-            GIVEN.add(port)
+        if port not in USED_PORTS:
+            USED_PORTS.add(port)
             return port
 
 
@@ -104,10 +104,10 @@ class Server:
 
     def is_up(self):
         if self.process.poll() is not None:
-            raise Failed(f"{self.name} ended with {self.process.returncode} while starting:\n{self.said()[-4000:]}")
+            raise Failed(f"{self.name} ended with {self.process.returncode} while starting:\n{self.output()[-4000:]}")
         return self.is_ready()
 
-    def said(self):
+    def output(self):
         """What this run of the server has logged so far."""
         with open(self.log, "rb") as log:
             log.seek(self.log_start)
@@ -126,7 +126,7 @@ class Server:
             return self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Failed(f"{self.name} did not end within {STOP_SECONDS} s of SIGTERM:\n{self.said()[-4000:]}") from None
+            raise Failed(f"{self.name} did not end within {STOP_SECONDS} s of SIGTERM:\n{self.output()[-4000:]}") from None
 
     def kill(self):
         """kill -9, for it and for the processes of its session."""
@@ -183,7 +183,7 @@ class Causeway(Server):
         return [str(self.binary), "serve", "--config", str(self.config)]
 
     def is_ready(self):
-        return "ready" in self.said()
+        return "ready" in self.output()
 
 
 class Smbd(Server):
@@ -275,11 +275,11 @@ ss -ltn; echo ksmbd ready; wait
     def start(self):
         self.guest = guest.Guest(self.network, self.SCRIPT.format(user=self.user, password=self.password), kernel=guest.QEMU, slot=1)
         self.process, self.log = self.guest.process, self.guest.out
-        until(lambda: "ksmbd ready" in self.guest.said() or self.process.poll() is not None, timeout=60, what="ksmbd")
+        until(lambda: "ksmbd ready" in self.guest.output() or self.process.poll() is not None, timeout=60, what="ksmbd")
         return self
 
-    def said(self):
-        return self.guest.said()
+    def output(self):
+        return self.guest.output()
 
     def stop(self):
         self.kill()

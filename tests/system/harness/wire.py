@@ -84,7 +84,7 @@ class Wire:
             data += more
         return data
 
-    def ask(self, message):
+    def exchange(self, message):
         self.send(frame(message))
         return self.receive()
 
@@ -101,7 +101,7 @@ class Wire:
 
     def negotiated(self):
         """Negotiates 3.0.2; returns self."""
-        reply = self.ask(negotiate())
+        reply = self.exchange(negotiate())
         assert status(reply) == 0, hex(status(reply))
         self.message_id = 1
         return self

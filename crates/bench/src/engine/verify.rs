@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_right() {
+    fn written_sectors_match() {
         let mut disk = Disk::new(true);
         disk.write(BLOCK);
         disk.write(BLOCK + 512); // overlaps
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wrote_is_not_wrong() {
+    fn unwritten_sectors_are_no_mismatch() {
         let mut disk = Disk::new(false);
         assert_eq!(disk.read(0).unstamped, 8);
         disk.write(0);

@@ -17,8 +17,8 @@
 //! **I/O model.** A thread for each connection. Over `iwarp` it drives one queue pair on a current-thread
 //! runtime; over `tcp` it reads and writes a blocking socket.
 //!
-//! **Errors.** [`FabricAddressError`]: an invalid address; [`FabricError`]: why there is no connection; [`ConnectionError`]: a
-//! violation by the peer.
+//! **Errors.** [`FabricAddressError`]: an invalid address; [`FabricError`]: why there is no connection;
+//! [`ConnectionError`]: a violation by the peer.
 
 mod address;
 mod direct;

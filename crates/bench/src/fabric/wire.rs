@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_agreed_on_is_no_request() {
+    fn requests_beyond_the_agreed_limits_are_refused() {
         let refused = |r: Request| Request::parse(&r.to_bytes(), &AGREED).is_none();
         assert!(!refused(request()));
         assert!(refused(Request { id: 4, ..request() }));

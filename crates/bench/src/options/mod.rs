@@ -1,8 +1,8 @@
 //! Command lines: DiskSPD's ([`parse`]) and SQLIO's ([`sqlio::parse`]), and DiskSPD's XML profiles ([`xml`]).
 //!
-//! **What it is.** Pure functions from arguments to a [`Profile`]. [`ParseContext`] passes in external facts: how to
-//! read a file, and the seed for `-z` without a number. Options that DiskSPD refuses are refused, and the
-//! message shows the valid form; options that it accepts without effect cause a warning.
+//! **What it is.** Pure functions from arguments to a [`Profile`]. [`ParseContext`] passes in external facts:
+//! how to read a file, and the seed for `-z` without a number. Options that DiskSPD refuses are refused, and
+//! the message shows the valid form; options that it accepts without effect cause a warning.
 //!
 //! **Differences.** A number followed by letters (`-t4x`) is refused, while DiskSPD uses the number. Options
 //! that exist only in Windows (events, ETW, drive letters) are refused, and the message names the equivalent.

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn invalid_sizes_are_refused() {
         for text in ["", "K", "-1", "1KB", "1.5G", "99999999999999999999", "18446744073709551615K", "4x"] {
             assert!(size("-c", text, 512).is_err(), "{text}");
         }

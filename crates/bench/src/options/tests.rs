@@ -179,7 +179,7 @@ fn conflicts_are_refused_with_the_cure() {
 }
 
 #[test]
-fn what_has_no_effect_is_said() {
+fn options_without_effect_are_reported() {
     for (text, says) in [
         ("-p -o1 f", "-p has no effect"),
         ("-si f", "one thread"),

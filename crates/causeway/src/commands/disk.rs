@@ -173,7 +173,7 @@ async fn show(disk: &str, args: &ShowArgs, out: Output) -> Result<(), Failure> {
         _ => None,
     };
     let smart = match &d.path {
-        Some(path) => smart::ask(path).await,
+        Some(path) => smart::query_smart(path).await,
         None => None,
     };
     let shown = Shown { detail, smart, counters };

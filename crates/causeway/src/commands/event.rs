@@ -49,7 +49,7 @@ pub(super) struct ListArgs {
 pub(super) async fn run(command: EventCommand, out: Output) -> Result<(), Failure> {
     let EventCommand::List(args) = command;
     let (client, env) = (args.control.client(), Env::real());
-    let mut events = ask(&client, args.pool.as_deref(), 0).await?;
+    let mut events = query_events(&client, args.pool.as_deref(), 0).await?;
     let newest = events.last().map_or(0, |e| e.number);
     if let Some(age) = args.since {
         let from = env.unix_time().as_secs().saturating_sub(age);
@@ -87,12 +87,12 @@ async fn follow(
             writeln!(std::io::stdout().lock(), "{line}")?;
         }
         env.sleep(OFTEN).await;
-        events = ask(client, pool, newest).await?;
+        events = query_events(client, pool, newest).await?;
         newest = events.last().map_or(newest, |e| e.number);
     }
 }
 
-async fn ask(client: &ControlClient, pool: Option<&str>, after: u64) -> Result<Vec<Event>, Failure> {
+async fn query_events(client: &ControlClient, pool: Option<&str>, after: u64) -> Result<Vec<Event>, Failure> {
     let pool = pool.map_or_else(String::new, |p| format!("&pool={}", segment(p)));
     Ok(client.get(&format!("/v1/events?after={after}{pool}")).await?)
 }

@@ -31,7 +31,7 @@ const PORT: u16 = 445;
 const PORT_IWARP: u16 = 5445;
 
 /// How long a started service may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIME_LIMIT: Duration = Duration::from_secs(20);
 
 /// See the module.
 #[derive(Debug, Args)]
@@ -359,7 +359,7 @@ async fn start(plan: &Plan, made: bool, done: &mut Vec<String>) -> Result<(), Fa
                 done.push(changed.done);
                 return Ok(());
             }
-            Err(e) if waited >= PATIENCE => return Err(e.into()),
+            Err(e) if waited >= TIME_LIMIT => return Err(e.into()),
             Err(_) => {
                 let pause = Duration::from_millis(200);
                 env.sleep(pause).await;

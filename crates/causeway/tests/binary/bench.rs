@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::client::Place;
+use crate::client::TestServer;
 use crate::program::{Scratch, causeway};
 
 #[test]
@@ -42,7 +42,7 @@ fn a_local_file_and_a_corrupted_block() {
 
 #[test]
 fn a_file_of_a_server_over_each_transport() {
-    let place = Place::new("bench-smb");
+    let place = TestServer::new("bench-smb");
     let url = place.url("ram/data");
     for (transport, engine) in [("tcp", "SMB over TCP"), ("rdma", "SMB over SMB Direct")] {
         let pid = place.pid().to_string();

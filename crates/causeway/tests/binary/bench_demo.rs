@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::client::Place;
+use crate::client::TestServer;
 use crate::program::{Scratch, causeway, until};
 
 const IDS: [&str; 12] = [
@@ -142,7 +142,7 @@ fn words_are_checked() {
 
 #[test]
 fn files_without_room_are_refused_before_one_is_written() {
-    let place = Place::new("bench-demo-room");
+    let place = TestServer::new("bench-demo-room");
     let ram = place.url("ram");
     let said =
         place.fails(&["bench", "demo", &ram, "--full", "--only", "S1-15", "--threads", "2", "--quiet"]);
@@ -180,7 +180,7 @@ fn the_sizes_that_were_shown_fit_where_they_are_sparse() {
 
 #[test]
 fn a_server_that_was_named_keeps_nothing() {
-    let place = Place::new("bench-demo");
+    let place = TestServer::new("bench-demo");
     let (target, pid) = (place.url("ram"), place.pid().to_string());
     let options =
         ["--seconds", "0.1", "--threads", "2", "--size", "1", "--only", "S1-16,S3-23", "--pid", &pid];

@@ -10,7 +10,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use serde_json::Value;
 
 /// A server with a directory `files` and memory `ram`, and a user.
-pub struct Place {
+pub struct TestServer {
     dir: Scratch,
     server: Server,
     tcp: u16,
@@ -27,8 +27,8 @@ fn lay(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
 /// The bytes of a block of `--resume`.
 const BLOCK: usize = 64 << 20;
 
-impl Place {
-    pub fn new(name: &str) -> Place {
+impl TestServer {
+    pub fn new(name: &str) -> TestServer {
         let dir = Scratch::new(name);
         let files = dir.path("files");
         fs::create_dir(&files).expect("made");
@@ -51,7 +51,7 @@ impl Place {
             rest.split(',').next().and_then(|p| p.parse().ok()).expect("a port")
         };
         let (tcp, rdma) = (port("tcp"), port("iwarp"));
-        Place { dir, server, tcp, rdma }
+        TestServer { dir, server, tcp, rdma }
     }
 
     /// The server's process.
@@ -121,7 +121,7 @@ fn noise(length: usize) -> Vec<u8> {
 
 #[test]
 fn files_there_and_back_over_each_transport() {
-    let p = Place::new("there");
+    let p = TestServer::new("there");
     let (source, back) = (p.dir.path("source"), p.dir.path("back"));
     for (transport, over) in [("tcp", "tcp"), ("rdma", "rdma"), ("auto", "rdma")] {
         for share in ["files", "ram"] {
@@ -153,7 +153,7 @@ fn files_there_and_back_over_each_transport() {
 
 #[test]
 fn trees_there_and_back() {
-    let p = Place::new("trees");
+    let p = TestServer::new("trees");
     let tree = p.dir.path("tree");
     fs::create_dir_all(format!("{tree}/a/b c")).expect("made");
     fs::create_dir(format!("{tree}/empty")).expect("made");
@@ -187,7 +187,7 @@ fn trees_there_and_back() {
 
 #[test]
 fn every_command_answers_in_json() {
-    let p = Place::new("answers");
+    let p = TestServer::new("answers");
     let (one, two) = (p.url("ram/one"), p.url("ram/two"));
     assert_eq!(p.json(&["mkdir", &one])["created"], serde_json::json!([one]));
     assert_eq!(p.json(&["mv", &one, &two]), serde_json::json!({"from": one, "to": two}));
@@ -235,7 +235,7 @@ fn same(a: &Path, b: &Path) {
 
 #[test]
 fn names_are_made_moved_listed_and_removed() {
-    let p = Place::new("names");
+    let p = TestServer::new("names");
     let file = p.dir.path("f");
     fs::write(&file, "12345").expect("written");
     p.done(&["mkdir", &p.url("files/d")]);
@@ -275,7 +275,7 @@ fn names_are_made_moved_listed_and_removed() {
 
 #[test]
 fn errors_name_place_and_cure() {
-    let mut p = Place::new("errors");
+    let mut p = TestServer::new("errors");
     let file = p.dir.path("f");
     fs::write(&file, "x").expect("written");
     let wrong = p.run_as("wrong", &["ls", &p.url("files")]);
@@ -344,7 +344,7 @@ fn state(size: u64, changed: i64, blocks: &[&[u8]]) -> String {
 
 #[test]
 fn a_get_goes_on_where_it_can() {
-    let p = Place::new("get-resume");
+    let p = TestServer::new("get-resume");
     let (source, part, back) = (p.dir.path("files/big"), p.dir.path("back.part"), p.dir.path("back"));
     let all = noise(BLOCK + 1_000_003);
     fs::write(&source, &all).expect("written");
@@ -383,7 +383,7 @@ fn a_get_goes_on_where_it_can() {
 
 #[test]
 fn a_put_goes_on_where_it_can() {
-    let p = Place::new("put-resume");
+    let p = TestServer::new("put-resume");
     let (source, part) = (p.dir.path("big"), p.dir.path("files/big.part"));
     let all = noise(BLOCK + 1_000_003);
     fs::write(&source, &all).expect("written");
@@ -422,7 +422,7 @@ fn modified(path: &str) -> (i64, i64) {
 
 #[test]
 fn copies_keep_the_time_of_last_change() {
-    let p = Place::new("times");
+    let p = TestServer::new("times");
     let tree = p.dir.path("tree");
     fs::create_dir_all(format!("{tree}/d")).expect("made");
     fs::write(format!("{tree}/d/f"), noise(3_000_000)).expect("written");
@@ -458,7 +458,7 @@ fn copies_keep_the_time_of_last_change() {
 
 #[test]
 fn holes_stay_holes() {
-    let p = Place::new("holes");
+    let p = TestServer::new("holes");
     let (source, back) = (p.dir.path("source"), p.dir.path("back"));
     let data = noise(100_000);
     let size = 3 * BLOCK as u64 + 12_345;
@@ -525,7 +525,7 @@ fn holes_stay_holes() {
 
 #[test]
 fn an_administrator_sees_and_ends_a_session() {
-    let p = Place::new("admin");
+    let p = TestServer::new("admin");
     lay(p.dir.path("files/large"), noise(8 << 20));
     // A stalled reader: `cat` into a pipe that is not read stays logged on, with the file open.
     let mut cat = crate::program::start(

@@ -15,7 +15,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use serde_json::Value;
 
-use crate::client::{PASSWORD, Place};
+use crate::client::{PASSWORD, TestServer};
 use crate::program::{Scratch, Server, causeway, start, until};
 
 /// A proxy: forwards connections on `socket` to `server`, and sends the document of each response to the receiver.
@@ -59,7 +59,7 @@ impl Drop for Killed {
     }
 }
 
-fn load(place: &Place, share: &str, transport: &str) -> Killed {
+fn load(place: &TestServer, share: &str, transport: &str) -> Killed {
     let (url, port) = (place.url(&format!("{share}/load-{transport}")), place.rdma_port().to_string());
     let arguments = [
         "bench",
@@ -98,7 +98,7 @@ fn is(row: &Value, key: &str, expected: f64) {
 
 #[test]
 fn one_frame_has_the_counters_numbers() {
-    let place = Place::new("top");
+    let place = TestServer::new("top");
     let _loads = [load(&place, "files", "tcp"), load(&place, "ram", "rdma")];
     // Waits until a frame shows load on both.
     let busy = |rows: &Value| {
@@ -204,7 +204,7 @@ fn what_cannot_be_shown_is_said() {
 }
 
 /// The longest time without any output.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const TIME_LIMIT: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// The maximum number of reads before the expected output: a frame takes a few reads, and there are ten per second.
 const READS: usize = 3000;
 
@@ -351,7 +351,7 @@ impl Shown {
                 return;
             }
             let mut readable = [PollFd::new(&self.master, PollFlags::IN)];
-            let ready = poll(&mut readable, Some(&PATIENCE)).expect("polled");
+            let ready = poll(&mut readable, Some(&TIME_LIMIT)).expect("polled");
             assert_eq!(ready, 1, "nothing is drawn, and never: {what}\n{}", self.screen.text());
             let n = self.master.read(&mut piece).expect("it is open");
             self.screen.write(&piece[..n]);

@@ -64,7 +64,7 @@ proptest! {
                     }
                     Step::End(i, bytes, direct) if !open.is_empty() => {
                         let (class, start, begun) = open.swap_remove(i % open.len());
-                        tally.end(begun, RequestResult { payload: bytes.into(), direct, ..RequestResult::default() });
+                        tally.end(begun, RequestResult { payload: bytes.into(), direct, ..Default::default() });
                         model.ended[class as usize] += 1;
                         model.time[class as usize] += (env.now() - start).as_nanos() as u64;
                         if class != Class::Metadata {
@@ -75,7 +75,7 @@ proptest! {
                     Step::End(..) => {}
                     Step::Whole(c, bytes, direct) => {
                         let (class, i) = (CLASSES[usize::from(c)], usize::from(c));
-                        let done = RequestResult { payload: bytes.into(), direct, ..RequestResult::default() };
+                        let done = RequestResult { payload: bytes.into(), direct, ..Default::default() };
                         let begun = Duration::from_nanos(env.moment().ns_since(started)) - BACK;
                         tally.whole(class, started.after(begun), done);
                         model.begun[i] += 1;

@@ -37,7 +37,7 @@ async fn conforms() {
 }
 
 #[tokio::test]
-async fn what_is_done_is_counted_once_whichever_way() {
+async fn each_io_is_counted_once_in_either_form() {
     let env = Env::simulated(1);
     let tally = IoTally::new(&env);
     let disk = Counted::new(MemoryDisk::new(&MemoryOptions::new("m", SIZE)), Arc::clone(&tally));

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_tell_of_locks() {
+    fn locks_are_parsed_from_fdinfo() {
         let reported = |lock| format!("pos:\t0\nflags:\t02100002\nmnt_id:\t30\nino:\t7\n{lock}");
         assert_eq!(reads(&reported("")), None);
         assert_eq!(reads(&reported("lock:\t1: FLOCK  ADVISORY  WRITE 359 00:13:11691 0 EOF\n")), Some(false));

@@ -169,7 +169,7 @@ async fn a_hole_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_is_reserved_has_its_room() {
+async fn reserved_ranges_are_allocated() {
     use std::os::unix::fs::MetadataExt;
     let folder = folder();
     let path = folder.path().join("a");

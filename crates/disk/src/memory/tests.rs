@@ -18,7 +18,7 @@ fn flush(d: &MemoryDisk) {
 }
 
 #[test]
-fn a_cut_takes_what_was_not_flushed_only() {
+fn a_cut_loses_only_unflushed_writes() {
     for cut in
         [PowerCut::LoseAll, PowerCut::KeepAll, PowerCut::Reorder { seed: 3 }, PowerCut::Tear { seed: 3 }]
     {

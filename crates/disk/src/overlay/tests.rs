@@ -66,7 +66,7 @@ async fn conforms() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_read_also_where_the_disk_cannot_be() {
+async fn written_blocks_are_read_where_the_disk_fails() {
     let (machine, slot, d) = machine();
     let mut expected = bytes(1, 64 << 10);
     for (unit, units) in [(2, 1), (5, 2), (15, 1)] {

@@ -14,10 +14,10 @@
 //! 2. for each k: a new machine of the same seed, [`Machine::cut_at`] k, the workload until it fails,
 //!    [`Machine::restart`], open, recover, compare with what was acknowledged;
 //!
-//! Or, much faster, in one run: [`Machine::record`] keeps each [`CrashPoint`] (images share unchanged parts), and
-//! [`CrashPoint::cut`] creates a machine that lost its power then; it can be called for every kind of cut. The
-//! workload notes [`Machine::events`] at each acknowledgement: a cut at k must keep everything acknowledged
-//! at k or before.
+//! Or, much faster, in one run: [`Machine::record`] keeps each [`CrashPoint`] (images share unchanged parts),
+//! and [`CrashPoint::cut`] creates a machine that lost its power then; it can be called for every kind of
+//! cut. The workload notes [`Machine::events`] at each acknowledgement: a cut at k must keep everything
+//! acknowledged at k or before.
 //!
 //! **How a value lives.** A handle belongs to one opening of its disk: after a power cut or [`Machine::pull`]
 //! it always returns [`DiskError::Gone`], so a handle from before a crash cannot write after it.
@@ -227,7 +227,7 @@ impl Machine {
         self.state.lock().crash_points = Some(Vec::new());
     }
 
-    /// Ends the recording; returns a moment for each event since, and one for now.
+    /// Ends the recording; returns a crash point for each event since, and one for now.
     pub fn end_recording(&self) -> Vec<CrashPoint> {
         let mut state = self.state.lock();
         let Some(mut crash_points) = state.crash_points.take() else { return Vec::new() };

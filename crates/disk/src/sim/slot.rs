@@ -114,7 +114,7 @@ impl Slot {
         self.bad.range(at.offset / block * block..at.offset + at.length).next().copied()
     }
 
-    fn another_place(&self, at: IoRange, random: &mut Random) -> u64 {
+    fn another_offset(&self, at: IoRange, random: &mut Random) -> u64 {
         let g = &self.info.geometry;
         let unit = u64::from(g.atomic_write);
         random.below((g.size - at.length) / unit + 1) * unit
@@ -164,7 +164,7 @@ impl State {
         match fault {
             Some(Fault::Stale) => read_image(&slot.mark, call.at.offset, dst),
             Some(Fault::Misdirected) => {
-                let from = slot.another_place(call.at, &mut random);
+                let from = slot.another_offset(call.at, &mut random);
                 slot.store.read(from, dst);
             }
             _ => slot.store.read(call.at.offset, dst),
@@ -218,7 +218,7 @@ impl State {
                 }
             }
             Some(Ok(Fault::Misdirected)) => {
-                let offset = slot.another_place(call.at, &mut random);
+                let offset = slot.another_offset(call.at, &mut random);
                 put(slot, Arc::new(Change { offset, content: change.content.clone() }));
             }
             Some(Ok(Fault::Flipped)) => put(slot, Arc::new(flipped(change, &mut random))),

@@ -82,7 +82,7 @@ fn a_faulty_disk_does_not_conform() {
 }
 
 #[test]
-fn reads_go_wrong_as_told() {
+fn reads_fail_by_rule() {
     let (machine, slot, d) = one(1);
     let (old, new) = (bytes(1, 8 * PAGE as usize), bytes(2, 8 * PAGE as usize));
     write(&d, 0, &old).expect("written");
@@ -109,7 +109,7 @@ fn reads_go_wrong_as_told() {
 }
 
 #[test]
-fn writes_go_wrong_as_told() {
+fn writes_fail_by_rule() {
     let faults = [Fault::Error, Fault::Full, Fault::Lost, Fault::Partial, Fault::Misdirected, Fault::Flipped];
     for (seed, what) in faults.into_iter().enumerate() {
         let (machine, slot, d) = one(seed as u64);
@@ -166,7 +166,7 @@ fn a_failed_flush_latches_until_reopened() {
 }
 
 #[test]
-fn a_lying_flush_keeps_nothing() {
+fn a_lost_flush_makes_nothing_durable() {
     let (machine, slot, d) = one(1);
     machine.rule(slot, Rule::new(Op::Flush, When::From(0), Fault::Lost));
     write(&d, 0, &[1; 4096]).expect("written");
@@ -228,7 +228,7 @@ fn a_pulled_disk_comes_back_stale() {
 }
 
 #[test]
-fn the_power_goes_at_a_call_of_a_kind() {
+fn a_rule_cuts_the_power_at_a_call() {
     let machine = pair(1);
     machine.rule(SlotId(1), Rule::new(Op::Flush, When::Nth(2), Fault::CutPower(PowerCut::LoseAll)));
     let acknowledged = count_up(&machine, true);

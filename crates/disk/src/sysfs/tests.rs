@@ -142,7 +142,7 @@ fn others() {
 
 /// The trees have the structure of Linux 6.12 with targets of each kind.
 #[test]
-fn disks_behind_a_network_are_told() {
+fn network_disks_are_detected() {
     let scsi = |host: &str| {
         let (tree, _) = Tree::disk("sdb", &[]);
         let at = format!("devices/{host}/target2:0:0/2:0:0:1");

@@ -70,7 +70,7 @@ fn identifiers_are_not_given_twice() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_reported() {
     let folder = Folder::new("mistakes");
     let users = UserFile::create(folder.file(), [1, 2, 3]).unwrap();
     assert!(matches!(UserFile::create(folder.file(), [4, 5, 6]), Err(UserFileError::Io { .. })));

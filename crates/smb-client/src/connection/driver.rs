@@ -120,7 +120,7 @@ impl Driver {
             let now = self.env.now();
             match self.turn(cx, now) {
                 Err(why) => return Poll::Ready(why),
-                Ok(_) if self.is_over(now) => return Poll::Ready(Lost::Closed),
+                Ok(_) if self.is_finished(now) => return Poll::Ready(Lost::Closed),
                 Ok(true) => {}
                 Ok(false) => return self.wait(cx),
             }
@@ -187,7 +187,7 @@ impl Driver {
                 any = true;
                 continue;
             }
-            if !self.transport.has_room() {
+            if !self.transport.accepts_messages() {
                 break;
             }
             match self.core.can_pay(now, call.request.charge) {
@@ -356,7 +356,7 @@ impl Driver {
     }
 
     /// Whether all handles are dropped and their requests are complete, or the time for that has passed.
-    fn is_over(&self, now: Instant) -> bool {
+    fn is_finished(&self, now: Instant) -> bool {
         self.closing.is_some_and(|since| {
             let done = self.inputs.is_empty()
                 && self.waiting_reads.is_empty()
@@ -388,7 +388,7 @@ impl Driver {
             if self.core.is_late(now) {
                 return Poll::Ready(Lost::TimedOut);
             }
-            if self.is_over(now) {
+            if self.is_finished(now) {
                 return Poll::Ready(Lost::Closed);
             }
         }

@@ -85,7 +85,7 @@ pub(super) fn seal(
     let total = head.len() + sg_len(payload);
     passes::count(Pass::Cipher, total);
     let sealed = |out: &mut [u8]| ciphers.sealer.seal_message_into(channel.session_id, &segments, out);
-    let (header, body) = match room(arena, total) {
+    let (header, body) = match allocate(arena, total) {
         Some(mut buf) => {
             buf.set_len(total);
             let header = sealed(buf.filled_mut());
@@ -121,7 +121,7 @@ pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg,
     let opened = |out: &mut [u8]| {
         ciphers.opener.open_message_into(header, &segments, out).map_err(|_| Lost::NotAuthentic)
     };
-    let plain = match room(arena, total) {
+    let plain = match allocate(arena, total) {
         Some(mut buf) => {
             buf.set_len(total);
             opened(buf.filled_mut())?;
@@ -136,6 +136,6 @@ pub(super) fn open(channel: &Channel, arena: &Arena, message: &Sg) -> Result<Sg,
     Ok([plain].into_iter().collect())
 }
 
-fn room(arena: &Arena, bytes: usize) -> Option<arena::IoBufMut> {
+fn allocate(arena: &Arena, bytes: usize) -> Option<arena::IoBufMut> {
     if bytes > CHUNK_MAX { None } else { arena.try_alloc(bytes, Class::Payload) }
 }

@@ -373,7 +373,7 @@ fn encryption() {
 
 /// MS-SMB2 3.2.5.1.2: a response must belong to a request.
 #[test]
-fn answers_to_nothing_end_the_connection() {
+fn responses_without_a_request_end_the_connection() {
     let mut b = Bench::with(channel(false));
     let (h, _kept) = b.echo();
     let protocol = |what| Err(Lost::Protocol(what));
@@ -491,7 +491,7 @@ fn descriptors_are_filled_in() {
 
 /// The end of the connection completes every caller.
 #[test]
-fn the_end_is_told_to_all() {
+fn the_end_fails_all_callers() {
     let mut b = Bench::with(channel(false));
     let (h, _) = b.echo();
     b.hear(ok(&h, 10)).expect("fine");

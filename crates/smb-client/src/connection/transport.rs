@@ -60,7 +60,7 @@ impl Transport {
     }
 
     /// Whether it accepts more messages to send.
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn accepts_messages(&self) -> bool {
         match self {
             Transport::Tcp(t) => t.sender.bytes() < SEND_HIGH,
             Transport::Direct(d) => d.queued() < QUEUED_HIGH,

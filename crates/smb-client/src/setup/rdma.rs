@@ -107,7 +107,7 @@ mod tests {
 
     /// A server that accepts the connection and never responds is tried several times, within the timeout.
     #[tokio::test]
-    async fn a_silent_server_is_tried_again_and_given_up() {
+    async fn a_silent_server_is_retried_until_the_timeout() {
         let env = Env::real();
         let here = "127.0.0.1:0".parse().expect("an address");
         let listener =

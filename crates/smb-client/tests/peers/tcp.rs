@@ -126,7 +126,7 @@ async fn few_credits_are_enough() {
 
 /// A call that is dropped while it opens a file leaves nothing open; neither does a dropped file.
 #[tokio::test]
-async fn what_is_dropped_is_closed() {
+async fn dropped_handles_are_closed() {
     let peer = Peer::start(Settings::default()).await;
     let client = peer.client(TransportChoice::Tcp).await;
     let tree = tree_of(&client).await;

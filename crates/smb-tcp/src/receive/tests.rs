@@ -201,7 +201,7 @@ async fn what_must_be_seen_or_has_no_pipe_goes_into_memory() {
 
 /// Refusing a WRITE drops its payload: the stream stays in step.
 #[tokio::test]
-async fn a_payload_that_nobody_wants_is_gone() {
+async fn an_unclaimed_payload_is_dropped() {
     let mut piping = Piping::begin(1).await;
     for seed in 3..6 {
         let (body, framed) = write(PIPE_MIN, seed, HeaderFlags::empty());

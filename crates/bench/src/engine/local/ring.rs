@@ -26,7 +26,7 @@ use crate::engine::offsets::Kind;
 pub(super) struct Ring {
     ring: IoUring,
     /// Used by the kernel while I/O is outstanding.
-    held: ManuallyDrop<Held>,
+    held: ManuallyDrop<KernelOwned>,
     slots: Vec<Slot>,
     busy: Vec<bool>,
     in_flight: usize,
@@ -37,7 +37,7 @@ pub(super) struct Ring {
     env: env::Env,
 }
 
-struct Held {
+struct KernelOwned {
     memory: Memory,
     sources: Vec<Arc<Memory>>,
     /// Kept open because the ring refers to their descriptors.
@@ -71,7 +71,7 @@ impl Ring {
         let sources = setup.lanes.iter().map(|l| l.source.clone()).collect();
         let description = describe(&setup, "io_uring");
         let busy = vec![false; layout.slots.len()];
-        let held = ManuallyDrop::new(Held { memory, sources, _files: files });
+        let held = ManuallyDrop::new(KernelOwned { memory, sources, _files: files });
         let (failed, env) = (Vec::new(), env::Env::real());
         Ok(Ring { ring, held, slots: layout.slots, busy, in_flight: 0, failed, lanes, description, env })
     }

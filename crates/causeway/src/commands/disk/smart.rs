@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// How long smartctl may take: a failing drive may not answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The health that a disk reports.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema, Serialize)]
@@ -28,7 +28,7 @@ const REALLOCATED: u64 = 5;
 const PENDING: u64 = 197;
 
 /// Reads the health of a disk with the rights of the caller; `None` for a disk that is a file.
-pub(super) async fn ask(path: &Path) -> Option<Smart> {
+pub(super) async fn query_smart(path: &Path) -> Option<Smart> {
     let device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
     if !device {
         return None;
@@ -55,7 +55,7 @@ async fn output(path: &Path) -> io::Result<Vec<u8>> {
     let env = Env::real();
     tokio::select! {
         out = ended => Ok(out.map_err(io::Error::other)??.stdout),
-        () = env.sleep(PATIENCE) => {
+        () = env.sleep(TIME_LIMIT) => {
             // A process that waits for the drive in the kernel ends when the drive answers.
             let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
             Err(io::Error::other("no answer in 10 s: the drive may be failing"))

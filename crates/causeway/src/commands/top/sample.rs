@@ -9,7 +9,7 @@ use crate::control::client::{ControlClient, ControlError};
 use crate::control::types::{ServerStatus, SessionStatus};
 
 /// How long a response may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// The state of a server at one moment.
 #[derive(Clone, Debug)]
@@ -47,6 +47,6 @@ pub(super) async fn take(client: &ControlClient, env: &Env) -> Result<Sample, Co
     tokio::select! {
         biased; // a response that has arrived counts, even if the timeout has passed too
         sample = asked => sample,
-        () = env.sleep(PATIENCE) => Err(client.silent(PATIENCE)),
+        () = env.sleep(TIME_LIMIT) => Err(client.silent(TIME_LIMIT)),
     }
 }

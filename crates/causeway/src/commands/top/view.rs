@@ -225,13 +225,13 @@ fn values(
                 c.counter(set).zip(here).and_then(|(of, i)| sample::value(set, of, None, (&now.counters, i)));
             value.map_or(Value::None, |value| Value::Number(value * c.scale))
         }
-        Source::Listed(what, _) => session.map_or(Value::None, |s| said(what, s)),
+        Source::Listed(what, _) => session.map_or(Value::None, |s| session_value(what, s)),
         _ => number(c).unwrap_or(Value::None),
     };
     kind.columns().iter().map(|c| (c.key, cell(c))).collect()
 }
 
-fn said(what: Listed, s: &SessionStatus) -> Value {
+fn session_value(what: Listed, s: &SessionStatus) -> Value {
     let protection = match (s.encrypted, s.signed) {
         (true, _) => "encr",
         (false, true) => "sign",

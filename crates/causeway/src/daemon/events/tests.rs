@@ -24,7 +24,7 @@ fn query(after: Option<u64>, pool: Option<&str>, limit: Option<usize>) -> EventQ
 }
 
 #[test]
-fn the_newest_are_kept_and_asked_for() {
+fn the_newest_events_are_kept_and_listed() {
     let events = events(None);
     (1..=EVENTS_MAX as u64 + 10)
         .for_each(|n| events.record(happening(if n % 2 == 0 { "even" } else { "odd" }, n)));
@@ -91,7 +91,7 @@ fn the_files_are_bounded_and_have_all_that_memory_has() {
 }
 
 #[test]
-fn a_place_that_takes_nothing_loses_nothing_else() {
+fn an_unwritable_directory_keeps_events_in_memory() {
     let dir = Scratch::new("events-refused");
     let place = dir.0.join("state");
     fs::write(&place, "a file is in the way").expect("written");
@@ -109,7 +109,7 @@ fn a_place_that_takes_nothing_loses_nothing_else() {
 }
 
 #[test]
-fn faults_that_are_not_over() {
+fn uncleared_faults() {
     let events = events(None);
     let fault = |kind, id: &str, severity| {
         let fault_id = Some(id.to_owned());

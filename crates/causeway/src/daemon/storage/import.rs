@@ -315,8 +315,8 @@ impl Pools {
         self.start_use(pool, read_only, notes, is_same.then_some(former_epoch)).await
     }
 
-    /// Starts the use of a pool and restores its attachments. `previous_epoch`: the epoch of the previous opening; `None` if
-    /// flushed data may be lost. Clients of a suspended pool that was closed in that epoch stay connected.
+    /// Starts the use of a pool and restores its attachments. `previous_epoch`: the epoch of the previous opening;
+    /// `None` if flushed data may be lost. Clients of a suspended pool that was closed in that epoch stay connected.
     pub(super) async fn start_use(
         &self,
         pool: Pool,

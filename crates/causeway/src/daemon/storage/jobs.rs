@@ -144,7 +144,7 @@ impl Repairer {
     fn report_freed_space(&self) {
         for disk in self.pool.events().full() {
             let path = self.pool.members().get(disk).map(|m| m.disk.info().path.clone());
-            if path.is_some_and(|path| has_room(&path)) {
+            if path.is_some_and(|path| has_free_space(&path)) {
                 self.pool.events().has_room(disk);
             }
         }
@@ -518,9 +518,9 @@ fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> 
     behind.then(|| away.into_iter().collect())
 }
 
-/// Whether the file system of a disk's file has at least [`FREE_SPACE_MIN`] free bytes; false for a device, even a thin one,
-/// because its free space is unknown.
-fn has_room(path: &Path) -> bool {
+/// Whether the file system of a disk's file has at least [`FREE_SPACE_MIN`] free bytes; false for a device, even a
+/// thin one, because its free space is unknown.
+fn has_free_space(path: &Path) -> bool {
     let room = |path| {
         rustix::fs::statvfs(path).is_ok_and(|s| s.f_bavail.saturating_mul(s.f_frsize) >= FREE_SPACE_MIN)
     };

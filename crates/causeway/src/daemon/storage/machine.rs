@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_holds_nothing_though_nobody_has_asked_about_it() {
+    fn an_ended_process_holds_nothing_even_as_a_zombie() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a process");
         assert!(is_running(child.id()));
         child.kill().expect("it is ours");

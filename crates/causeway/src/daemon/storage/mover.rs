@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_emptied() {
+    fn required_actions_of_each_disk() {
         let mut s = pool_of(3);
         assert_eq!(RequiredActions::of(&s), RequiredActions::default());
         let usage = |disk, usage| Op::SetUsage { disk: DiskNumber(disk), usage };

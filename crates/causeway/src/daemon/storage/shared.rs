@@ -354,7 +354,7 @@ mod tests {
 
     /// Test vectors of the reference implementation of FNV.
     #[test]
-    fn volumes_are_told_apart_by_the_names_of_pools() {
+    fn volume_identities_differ_by_pool_name() {
         assert_eq!(volume(""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
         assert_eq!(volume("a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }

@@ -24,7 +24,7 @@ async fn use_and_close(path: &Path, round: u64) {
 /// Uses a disk on one runtime, in a thread that ends with it; then as the server examines a disk, with a
 /// thread and runtime for each time. The test's own thread does not use the disk: it waits for others without
 /// running a runtime, so its ring would keep the file open.
-fn again_and_again(path: &Path) {
+fn reopened_many_times(path: &Path) {
     let rounds = |rounds: Range<u64>| {
         let path = path.to_owned();
         let uses = move || {
@@ -42,13 +42,13 @@ fn again_and_again(path: &Path) {
 fn a_file() {
     let folder = folder();
     drop(new_file(&folder, "a"));
-    again_and_again(&folder.path().join("a"));
+    reopened_many_times(&folder.path().join("a"));
 }
 
 #[test]
 fn a_device() {
     match LoopDevice::new(SIZE_MIN) {
-        Ok(device) => again_and_again(&device.path),
+        Ok(device) => reopened_many_times(&device.path),
         Err(e) => skipped!("no block device can be made here: {e}"),
     }
 }

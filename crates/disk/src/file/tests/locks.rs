@@ -18,7 +18,7 @@ fn holders(refused: Result<Arc<FileDisk>, OpenError>) -> Vec<Holder> {
     }
 }
 
-fn readers_keep_writers_out_and_writers_everybody(path: &Path) {
+fn readers_exclude_writers_and_writers_exclude_all(path: &Path) {
     let writes = |path| open_with(path, false, false);
     let reads = |path| open_with(path, true, false);
     let looks = |path| open_with(path, true, true);
@@ -49,7 +49,7 @@ fn own_name() -> String {
 fn a_file() {
     let folder = folder();
     drop(new_file(&folder, "a"));
-    readers_keep_writers_out_and_writers_everybody(&folder.path().join("a"));
+    readers_exclude_writers_and_writers_exclude_all(&folder.path().join("a"));
 }
 
 /// A file that this process may not write to.
@@ -68,7 +68,7 @@ fn a_protected_file() {
 #[test]
 fn a_device() {
     match LoopDevice::new(SIZE_MIN) {
-        Ok(device) => readers_keep_writers_out_and_writers_everybody(&device.path),
+        Ok(device) => readers_exclude_writers_and_writers_exclude_all(&device.path),
         Err(e) => skipped!("no block device can be made here: {e}"),
     }
 }

@@ -81,7 +81,7 @@ fn sg(bytes: &[u8]) -> Sg {
 
 /// For the same requests, this core sends the same bytes as siw, except that it clears the padding.
 #[test]
-fn the_core_says_what_siw_says() {
+fn the_core_sends_what_siw_sends() {
     let mut peer = Peer::new(1, config());
     peer.post(1, Wr::Send { sg: sg(&fpdu(SEND).1), invalidate: None });
     assert_eq!(peer.say_all(), unhex(SEND));
@@ -116,7 +116,7 @@ fn a_read_response_is_cut_like_siws() {
 
 /// siw's bytes have the same effect on this core as on ksmbd.
 #[test]
-fn the_core_hears_what_siw_says() {
+fn the_core_parses_what_siw_sends() {
     let arena = memory();
     let mut peer = Peer::new(1, config());
     for id in 0..2 {

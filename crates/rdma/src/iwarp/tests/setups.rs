@@ -189,7 +189,7 @@ async fn truncated_frames() {
 
 /// A peer that sends nothing is disconnected after the deadline, and others are served in the meantime.
 #[tokio::test]
-async fn a_silent_peer_holds_up_nobody() {
+async fn a_silent_peer_delays_no_other_peer() {
     let (listener, addr) =
         listener(Options { setup_timeout: Duration::from_millis(1500), ..Options::default() }).await;
     let _silent = TcpStream::connect(addr).await.expect("connected");

@@ -58,7 +58,7 @@ impl Places {
             return Ok(Places { pid: Some(server.pid()), server: Some(server), storage, null, pool, files });
         };
         let storage = Directory::named(target, args, None)?;
-        storage.has_room(args.storage_bytes(shown))?;
+        storage.has_free_space(args.storage_bytes(shown))?;
         let null = Directory::named(args.null.as_ref().unwrap_or(target), args, Some(&storage))?;
         Ok(Places { server: None, pid: args.pid, storage, null, pool: None, files })
     }
@@ -160,7 +160,7 @@ impl Directory {
     ///
     /// # Errors
     /// [`Failure::NoRoom`], or the error of the server.
-    fn has_room(&self, bytes: u64) -> Result<(), Failure> {
+    fn has_free_space(&self, bytes: u64) -> Result<(), Failure> {
         if bytes == 0 {
             return Ok(());
         }

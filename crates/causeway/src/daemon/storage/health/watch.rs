@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_once_when_it_begins_and_once_when_it_ends() {
+    fn each_fault_is_reported_once_when_raised_and_once_when_cleared() {
         let watch = FaultWatch::default();
         let ids = |seen: &[ActiveFault]| seen.iter().map(|s| s.fault.fault_id.clone()).collect::<Vec<_>>();
         let told = |faults: Vec<(String, FaultStatus)>, at| {

@@ -95,7 +95,7 @@ async fn a_stopped_repair_is_not_begun_again_by_itself() {
 }
 
 #[test]
-fn who_waits_for_whom() {
+fn a_stale_disk_waits_for_the_absent_source() {
     let mut s = State::new(pool::PoolId([1; 16]), "tank".to_owned(), 2 << 20);
     for n in 0..3 {
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).expect("a disk");

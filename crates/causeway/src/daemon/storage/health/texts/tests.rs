@@ -38,7 +38,7 @@ const SLOW: Slowness = Slowness {
 };
 
 #[test]
-fn an_outlier_is_told_with_its_figures() {
+fn an_outlier_is_reported_with_its_figures() {
     let s = state("tank");
     let told = told(&s, &[], &fault(FaultKind::Slow(SLOW), FaultObject::Disk(DiskNumber(1))));
     assert_eq!(told.fault_type, "PhysicalDisk.HighLatency.Outlier.AverageIO");
@@ -238,7 +238,7 @@ fn where_and_what_to_do_as_one_types_it() {
 }
 
 #[test]
-fn a_disk_that_is_to_leave_goes_on_with_its_command() {
+fn a_disk_being_removed_continues_with_its_command() {
     let mut s = state("my tank");
     s.apply(&Op::SetUsage { disk: DiskNumber(1), usage: Usage::Leaving }).expect("it may");
     let kind = FaultKind::Retired { left: 1 << 20, waits: Some(DelayReason::Stopping) };
