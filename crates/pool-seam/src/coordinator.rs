@@ -106,6 +106,8 @@ pub enum OwnerOp {
     FreeReplica { generation: u32 },
     /// Changes the size of the space, in bytes.
     SetSize { from: u64, to: u64 },
+    /// The data of the addresses up to `to` is in rows of the current half, durably; so far, up to `from`.
+    Converted { from: u64, to: u64 },
     /// The progress of a scrub (reading all copies).
     Scrub(ScrubRecord),
     /// Known lost units.

@@ -19,13 +19,38 @@ pub struct DiskNumber(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpaceId(pub u32);
 
-/// The number of a row in its space: row `r` holds the addresses from `r * row_bytes` on.
+/// The number of a row in its space: the row with index `i` holds the addresses from `i * row_bytes` on. The highest
+/// bits are the half. Rows of one half have the same columns and interleave; a space that is converted to others
+/// has rows in both halves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowNumber(pub u32);
 
 impl RowNumber {
     /// The row that holds the log of a space: one slab for each replica.
     pub const LOG: RowNumber = RowNumber(u32::MAX);
+    /// The number of rows that a half can have.
+    pub const IN_HALF: u32 = 1 << 30;
+
+    /// The row with this index in this half (0 or 1).
+    pub fn new(half: u8, index: u32) -> RowNumber {
+        debug_assert!(half < 2 && index < RowNumber::IN_HALF);
+        RowNumber(u32::from(half) * RowNumber::IN_HALF + index)
+    }
+
+    /// The half: 0 or 1; 3 for the log.
+    pub fn half(self) -> u8 {
+        (self.0 / RowNumber::IN_HALF) as u8
+    }
+
+    /// The index in the half.
+    pub fn index(self) -> u32 {
+        self.0 % RowNumber::IN_HALF
+    }
+
+    /// The rows of this half from this one on.
+    pub fn rest_of_half(self) -> std::ops::Range<RowNumber> {
+        self..RowNumber((u32::from(self.half()) + 1) * RowNumber::IN_HALF)
+    }
 }
 
 /// A machine of the service.

@@ -17,14 +17,22 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::{RowNumber, UNIT};
+use crate::{RowNumber, RowShape, SpaceRecord, UNIT};
 
-/// The shape of a space's rows.
+/// The layout of rows of one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     slab_bytes: u64,
     columns: u64,
     interleave: u64,
+    half: u8,
+}
+
+/// The layout of a space: of one shape, or of two during a conversion.
+#[derive(Clone, Copy, Debug)]
+pub struct AddressMap<'a> {
+    record: &'a SpaceRecord,
+    slab_bytes: u64,
 }
 
 /// The position of a byte of a space.
@@ -67,19 +75,30 @@ pub struct Piece {
 }
 
 impl Layout {
-    /// The layout of a space with `columns` data columns. The interleave is in bytes, a power of two from
-    /// [`UNIT`] to a slab. Values out of range are clamped.
-    pub fn new(columns: u8, interleave: u32, slab_bytes: u64) -> Layout {
+    /// The layout of rows in a half of the row numbers with `columns` data columns. The interleave is in bytes, a power
+    /// of two from [`UNIT`] to a slab. Values out of range are clamped.
+    pub fn new(half: u8, columns: u8, interleave: u32, slab_bytes: u64) -> Layout {
         Layout {
             slab_bytes,
             columns: u64::from(columns.max(1)),
             interleave: u64::from(interleave).clamp(UNIT, slab_bytes),
+            half,
         }
     }
 
     /// Bytes of data in a row.
     pub fn row_bytes(&self) -> u64 {
         self.slab_bytes * self.columns
+    }
+
+    /// Data columns.
+    pub fn columns(&self) -> u64 {
+        self.columns
+    }
+
+    /// Bytes of data in a stripe: one interleave of each column.
+    pub fn stripe_bytes(&self) -> u64 {
+        self.interleave * self.columns
     }
 
     /// Bytes of data in a slab.
@@ -92,7 +111,7 @@ impl Layout {
         let within = address % self.row_bytes();
         let (stripe, rest) = (within / self.interleave, within % self.interleave);
         ColumnPosition {
-            row: RowNumber((address / self.row_bytes()) as u32),
+            row: RowNumber::new(self.half, (address / self.row_bytes()) as u32),
             column: (stripe % self.columns) as u8,
             offset: stripe / self.columns * self.interleave + rest,
         }
@@ -102,7 +121,7 @@ impl Layout {
     pub fn address(&self, position: ColumnPosition) -> u64 {
         let (turn, rest) = (position.offset / self.interleave, position.offset % self.interleave);
         let within = (turn * self.columns + u64::from(position.column)) * self.interleave + rest;
-        u64::from(position.row.0) * self.row_bytes() + within
+        u64::from(position.row.index()) * self.row_bytes() + within
     }
 
     /// The start of an I/O, if all of it is one piece of one column that crosses no multiple of `boundary`
@@ -146,6 +165,69 @@ impl Layout {
                     runs.push(Run { at, length: piece.length, pieces: SmallVec::from_slice(&[piece]) });
                 }
             }
+        }
+        runs
+    }
+}
+
+impl<'a> AddressMap<'a> {
+    /// The map of a space.
+    pub fn new(record: &'a SpaceRecord, slab_bytes: u64) -> AddressMap<'a> {
+        AddressMap { record, slab_bytes }
+    }
+
+    /// The layout of rows with numbers of this half.
+    pub fn of_half(&self, half: u8) -> Layout {
+        let is_former = half != self.record.half && self.record.is_converting();
+        let RowShape { columns, interleave, .. } =
+            if is_former { self.record.former } else { self.record.shape() };
+        Layout::new(half, columns, interleave, self.slab_bytes)
+    }
+
+    /// The layout at an address.
+    pub fn at(&self, address: u64) -> Layout {
+        let is_former = address >= self.record.converted_end();
+        self.of_half(self.record.half ^ u8::from(is_former))
+    }
+
+    /// The position of an address.
+    pub fn locate(&self, address: u64) -> ColumnPosition {
+        self.at(address).locate(address)
+    }
+
+    /// The end of the addresses that have the same layout as this one.
+    pub fn end_of_layout(&self, address: u64) -> u64 {
+        let converted = self.record.converted_end();
+        if address < converted { converted } else { u64::MAX }
+    }
+
+    /// Whether this row has the data of a position in it. Otherwise a conversion has not copied it yet, or has copied
+    /// it to another row.
+    pub fn is_in_use(&self, position: ColumnPosition) -> bool {
+        let is_current = position.row.half() == self.record.half;
+        is_current == (self.address(position) < self.record.converted_end())
+    }
+
+    /// The address of a position.
+    pub fn address(&self, position: ColumnPosition) -> u64 {
+        self.of_half(position.row.half()).address(position)
+    }
+
+    /// See [`Layout::one_piece`].
+    pub fn one_piece(&self, address: u64, length: u64, boundary: u64) -> Option<ColumnPosition> {
+        let is_in_layout = length <= self.end_of_layout(address) - address;
+        is_in_layout.then(|| self.at(address).one_piece(address, length, boundary)).flatten()
+    }
+
+    /// See [`Layout::runs`].
+    pub fn runs(&self, address: u64, length: u64, boundary: u64) -> Vec<Run> {
+        let first = length.min(self.end_of_layout(address) - address);
+        let mut runs = self.at(address).runs(address, first, boundary);
+        if first < length {
+            let rest = address + first;
+            let mut others = self.at(rest).runs(rest, length - first, boundary);
+            others.iter_mut().flat_map(|run| &mut run.pieces).for_each(|piece| piece.start += first);
+            runs.append(&mut others);
         }
         runs
     }

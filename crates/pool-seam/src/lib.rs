@@ -43,7 +43,7 @@ pub use records::{Absence, FaultDomains, Provisioning, Resiliency, ScrubRecord, 
 pub use regions::Regions;
 pub use rows::{Moving, Row, Shape, SlabCopy, Slabs};
 pub use tree::{Iter, Tree};
-pub use view::{Attachment, AttachmentKind, DiskView, LogState, Ownership, SpaceRecord, SpaceView};
+pub use view::{Attachment, AttachmentKind, DiskView, LogState, Ownership, RowShape, SpaceRecord, SpaceView};
 
 /// The size, in bytes, of a checksummed block and of an atomic write: after a crash a unit is entirely old or
 /// entirely new.

@@ -106,12 +106,6 @@ impl Resiliency {
         }
     }
 
-    /// Whether a space of this resiliency can change to `other`. Rows keep their columns and get more or
-    /// fewer copies; a change from or to parity is not supported.
-    pub fn can_become(self, other: Resiliency) -> bool {
-        self == other || !self.is_parity() && !other.is_parity()
-    }
-
     /// The code of rows with `data` data columns. Returns `None` if they have no parity.
     pub fn code(self, data: usize) -> Option<Code> {
         match self {

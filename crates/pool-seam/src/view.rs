@@ -47,14 +47,18 @@ pub struct SpaceRecord {
     pub size: u64,
     /// The current redundancy.
     pub resiliency: Resiliency,
-    /// The resiliency of rows not yet converted to [`SpaceRecord::resiliency`]; the same if all are
-    /// converted.
-    pub former: Resiliency,
     /// Bytes in one column before the data continues in the next: a power of two, from [`crate::UNIT`] to a
     /// slab.
     pub interleave: u32,
     /// Data columns of a row.
     pub columns: u8,
+    /// The shape of rows not yet changed to the current one; the same if all are changed.
+    pub former: RowShape,
+    /// The half of the row numbers that rows of the current columns and interleave have: see [`RowNumber::half`].
+    pub half: u8,
+    /// During a conversion, the addresses below this one are in rows of the current half, all others in rows
+    /// of the other half, which have the former shape.
+    pub converted: Option<u64>,
     /// When slabs are allocated.
     pub provisioning: Provisioning,
     /// The disks on which its slabs may be placed.
@@ -76,6 +80,15 @@ pub struct SpaceRecord {
     pub attachments: BTreeMap<String, Attachment>,
     /// Its allocated rows, including the log's ([`RowNumber::LOG`]).
     pub rows: Tree<RowNumber, Row>,
+}
+
+/// The shape of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in SpaceRecord")]
+pub struct RowShape {
+    pub resiliency: Resiliency,
+    pub interleave: u32,
+    pub columns: u8,
 }
 
 /// The owner of a space.
@@ -138,59 +151,141 @@ impl SpaceView {
     }
 }
 
-impl SpaceRecord {
-    /// The resiliency of a row.
-    pub fn resiliency_of(&self, row: &Row) -> Resiliency {
-        match row.shape {
-            Shape::Current => self.resiliency,
-            Shape::Former => self.former,
-        }
-    }
-
-    /// The number of slabs of a new row.
-    pub fn slabs_in_row(&self) -> usize {
-        self.slabs_with(self.resiliency)
-    }
-
-    /// The number of slabs of a row with this resiliency.
-    pub fn slabs_with(&self, resiliency: Resiliency) -> usize {
-        usize::from(self.columns) * resiliency.copies() + resiliency.parity_columns()
+impl RowShape {
+    /// The number of slabs of a row.
+    pub fn slabs(&self) -> usize {
+        usize::from(self.columns) * self.resiliency.copies() + self.resiliency.parity_columns()
     }
 
     /// The number of slabs that form a redundancy set: the copies of a column, or all slabs of a row with
     /// parity.
-    pub fn slabs_in_set(&self, resiliency: Resiliency) -> usize {
-        if resiliency.is_parity() { self.slabs_with(resiliency) } else { resiliency.copies() }
+    pub fn slabs_in_set(&self) -> usize {
+        if self.resiliency.is_parity() { self.slabs() } else { self.resiliency.copies() }
     }
 
-    /// The code of the parity columns of a row. Returns `None` if it has none.
-    pub fn code_of(&self, row: &Row) -> Option<Code> {
-        self.resiliency_of(row).code(self.columns.into())
-    }
-
-    /// How many disks of any row may fail, according to the rows' resiliency.
-    pub fn promised(&self) -> usize {
-        self.resiliency.failures().min(self.former.failures())
-    }
-
-    /// How many replicas its log has if the pool has enough disks.
+    /// How many replicas the log of a space has if the pool has enough disks.
     pub fn log_replicas(&self) -> usize {
         (self.resiliency.failures() + 1).max(2)
     }
 
-    /// Whether some rows still have the former resiliency.
-    pub fn is_changing(&self) -> bool {
-        self.former != self.resiliency
+    /// The number of sets of a row.
+    pub fn sets(&self) -> u8 {
+        if self.resiliency.is_parity() { 1 } else { self.columns }
+    }
+
+    /// The data columns of a set.
+    pub fn columns_in_set(&self) -> usize {
+        if self.resiliency.is_parity() { self.columns.into() } else { 1 }
+    }
+
+    /// The code of the parity columns. Returns `None` if there are none.
+    pub fn code(&self) -> Option<Code> {
+        self.resiliency.code(self.columns.into())
+    }
+
+    /// Whether rows of this shape become rows of the other one by getting more or fewer copies. Otherwise their
+    /// data must be copied: a conversion.
+    pub fn differs_in_copies_only(&self, other: &RowShape) -> bool {
+        let is_any_parity = self.resiliency.is_parity() || other.resiliency.is_parity();
+        let has_same_columns = (self.columns, self.interleave) == (other.columns, other.interleave);
+        self == other || has_same_columns && !is_any_parity
     }
 
     /// Bytes of user data in a row.
     pub fn row_bytes(&self, slab_bytes: u64) -> u64 {
         u64::from(self.columns) * slab_bytes
     }
+}
 
-    /// The number of rows in the space's address range.
+impl SpaceRecord {
+    /// The current shape, which new rows have.
+    pub fn shape(&self) -> RowShape {
+        let SpaceRecord { resiliency, interleave, columns, .. } = *self;
+        RowShape { resiliency, interleave, columns }
+    }
+
+    /// Sets the current shape.
+    pub fn set_shape(&mut self, to: RowShape) {
+        (self.resiliency, self.interleave, self.columns) = (to.resiliency, to.interleave, to.columns);
+    }
+
+    /// The shape of a row.
+    pub fn shape_of(&self, row: &Row) -> RowShape {
+        match row.shape {
+            Shape::Current => self.shape(),
+            Shape::Former => self.former,
+        }
+    }
+
+    /// The shape that a row with this number has, or would have if it were allocated now.
+    pub fn shape_at(&self, number: RowNumber) -> RowShape {
+        match self.rows.get(&number) {
+            Some(row) => self.shape_of(row),
+            None if number.half() == self.half => self.shape(),
+            None => self.former,
+        }
+    }
+
+    /// The resiliency of a row.
+    pub fn resiliency_of(&self, row: &Row) -> Resiliency {
+        self.shape_of(row).resiliency
+    }
+
+    /// The number of slabs of a new row.
+    pub fn slabs_in_row(&self) -> usize {
+        self.shape().slabs()
+    }
+
+    /// The code of the parity columns of a row. Returns `None` if it has none.
+    pub fn code_of(&self, row: &Row) -> Option<Code> {
+        self.shape_of(row).code()
+    }
+
+    /// How many disks of any row may fail, according to the rows' resiliency.
+    pub fn promised(&self) -> usize {
+        self.resiliency.failures().min(self.former.resiliency.failures())
+    }
+
+    /// How many replicas its log has if the pool has enough disks.
+    pub fn log_replicas(&self) -> usize {
+        self.shape().log_replicas()
+    }
+
+    /// Whether some rows still have the former shape.
+    pub fn is_changing(&self) -> bool {
+        self.former != self.shape()
+    }
+
+    /// Whether data is being copied to rows of the current shape.
+    pub fn is_converting(&self) -> bool {
+        self.converted.is_some()
+    }
+
+    /// The end of the addresses that are in rows of the current half.
+    pub fn converted_end(&self) -> u64 {
+        self.converted.unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of user data in a new row.
+    pub fn row_bytes(&self, slab_bytes: u64) -> u64 {
+        self.shape().row_bytes(slab_bytes)
+    }
+
+    /// The number of rows of the current shape in the space's address range.
     pub fn row_count(&self, slab_bytes: u64) -> u64 {
         self.size.div_ceil(self.row_bytes(slab_bytes))
+    }
+
+    /// Whether a row with this number may exist: its half is in use, and it begins inside of the space.
+    pub fn has_place_for(&self, number: RowNumber, slab_bytes: u64) -> bool {
+        let is_in_use = number.half() == self.half || number.half() < 2 && self.is_converting();
+        let start = u64::from(number.index()) * self.shape_at(number).row_bytes(slab_bytes);
+        is_in_use && start < self.size
+    }
+
+    /// Bytes of user data in all allocated rows. Addresses that are being converted may count twice.
+    pub fn allocated_bytes(&self, slab_bytes: u64) -> u64 {
+        self.data_rows().map(|(_, row)| self.shape_of(row).row_bytes(slab_bytes)).sum()
     }
 
     /// Its rows except the log, in order.

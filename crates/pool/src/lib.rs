@@ -41,7 +41,8 @@ pub use pool::{
 };
 pub use pool_seam::layout;
 pub use pool_seam::{
-    DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, SpaceEpoch, SpaceId, UNIT,
+    DiskId, DiskNumber, GROUP, GROUP_UNITS, Membership, PoolId, REGIONS, RowNumber, RowShape, SpaceEpoch,
+    SpaceId, UNIT,
 };
 pub use state::{
     Absence, DiskRecord, FaultDomains, InvalidOp, LOST_MAX, LossRecord, MediaClass, Moving, NewSlab, Op,

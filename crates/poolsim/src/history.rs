@@ -42,7 +42,13 @@ pub(crate) fn run(seed: u64) -> Vec<Image> {
         let mut random = Random::new(seed);
         let (copies_change, removes_second_disk) =
             (copies::is_tested_in(seed), second_disk::is_tested_in(seed));
-        let shape = Shape { copies_change, removes_second_disk, ..Shape::of(&mut random) };
+        let has_conversions = copies::are_conversions_tested_in(seed);
+        let mut shape =
+            Shape { copies_change, has_conversions, removes_second_disk, ..Shape::of(&mut random) };
+        if has_conversions {
+            // So large that a conversion takes several windows.
+            shape.spaces.iter_mut().for_each(|record| record.size *= 2);
+        }
         let (bed, mut server) = TestBed::create(seed, shape).await;
         let history = async {
             let runs = 1 + random.below(4);

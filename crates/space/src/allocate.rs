@@ -1,7 +1,6 @@
 //! Allocating rows and writing their first blocks: `docs/0004-spaces.md`, rule 18.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,7 +17,7 @@ use crate::SpaceError;
 use crate::blocks::{self, ChecksumBlock, Units};
 use crate::owner::{Inner, RETRY, ReportOutcome, Space};
 use crate::port::Port;
-use crate::view::{GroupKey, Member, Route, block_id, layout, route};
+use crate::view::{GroupKey, Member, Route, block_id, route};
 use crate::write::unavailable;
 
 /// Rows that are allocated with one request.
@@ -42,7 +41,7 @@ impl Space {
 impl Inner {
     /// Allocates and initialises a row: rule 18.
     pub(crate) async fn allocate(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
-        self.allocate_rows(row.0..row.0 + 1).await
+        self.allocate_rows(vec![row]).await
     }
 
     /// Initialises a row that a crash has left new, for a job. Otherwise returns why the job has to skip the row.
@@ -63,18 +62,19 @@ impl Inner {
         loop {
             // The space may have been resized meanwhile.
             let view = self.view.get().value;
-            let rows = view.record.size.div_ceil(layout(&view).row_bytes()) as u32;
+            let rows = view.record.row_count(view.slab_bytes) as u32;
             if first >= rows {
                 return Ok(());
             }
             let end = rows.min(first + ROWS_AT_ONCE);
-            self.allocate_rows(first..end).await?;
+            let half = view.record.half;
+            self.allocate_rows((first..end).map(|index| RowNumber::new(half, index)).collect()).await?;
             first = end;
         }
     }
 
     /// Allocates and initialises rows, in two requests if no disk is removed meanwhile.
-    async fn allocate_rows(self: &Arc<Inner>, rows: Range<u32>) -> Result<(), SpaceError> {
+    pub(crate) async fn allocate_rows(self: &Arc<Inner>, rows: Vec<RowNumber>) -> Result<(), SpaceError> {
         let mut has_waited = false;
         let mut freed = BTreeSet::new();
         // The new rows, by birth, whose first blocks are written, and the disks that have these blocks.
@@ -84,7 +84,7 @@ impl Inner {
             // lock.
             let one = self.allocating.lock().await;
             let view = self.view.get().value;
-            let rows = || rows.clone().map(RowNumber);
+            let rows = || rows.iter().copied();
             let missing = rows().filter(|row| !view.record.rows.contains_key(row));
             let missing: Vec<OwnerOp> = missing.map(|row| OwnerOp::Allocate { row }).collect();
             if !missing.is_empty() {
@@ -176,28 +176,23 @@ impl Inner {
 /// Returns the members of a set whose blocks cannot be written, because too few of its disks are present.
 fn lacks_disks(view: &SpaceView, row: RowNumber) -> Option<SmallVec<[Member; 3]>> {
     let record = view.record.rows.get(&row)?;
-    let resiliency = view.record.resiliency_of(record);
-    let sets = if resiliency.is_parity() { 1 } else { view.record.columns };
-    let mut sets = (0..sets).filter_map(|set| route(view, GroupKey { row, set, group: 0 }));
+    let shape = view.record.shape_of(record);
+    let mut sets = (0..shape.sets()).filter_map(|set| route(view, GroupKey { row, set, group: 0 }));
     let absent = |route: &Route| route.members.iter().filter(|member| member.membership.is_none()).count();
-    sets.find(|route| absent(route) > resiliency.failures()).map(|route| route.members)
+    sets.find(|route| absent(route) > shape.resiliency.failures()).map(|route| route.members)
 }
 
 /// Writes the first blocks of slabs of one disk.
 async fn write_durably(port: &Arc<Port>, view: &SpaceView, copies: &[NewCopy<'_>]) -> Result<(), DiskError> {
     for (row, record, copy) in copies {
         let Some(at) = view.disks.get(&copy.place.disk) else { continue };
-        let resiliency = view.record.resiliency_of(record);
-        let (data, slabs) = match resiliency.is_parity() {
-            true => (usize::from(view.record.columns), record.slabs.len()),
-            false => (1, resiliency.copies()),
-        };
+        let shape = view.record.shape_of(record);
         let block = ChecksumBlock {
             version: 0,
             writing: 0,
             lost: Units::NONE,
-            written: smallvec![Units::NONE; data],
-            versions: smallvec![0; slabs],
+            written: smallvec![Units::NONE; shape.columns_in_set()],
+            versions: smallvec![0; shape.slabs_in_set()],
             sums: [0; pool_seam::GROUP_UNITS as usize],
         };
         let id = |group| block_id(view, *row, group, copy.generation);

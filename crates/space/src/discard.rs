@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use pool_seam::layout::Layout;
 use pool_seam::{GROUP, OwnerOp, Regions};
 
 use crate::SpaceError;
@@ -43,9 +44,33 @@ impl Inner {
     pub(crate) async fn discard(self: &Arc<Inner>, range: Range<u64>) -> Result<(), SpaceError> {
         let mut at = range.start;
         while at < range.end {
+            let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
+            let _mapped = self.window.wait_outside(at..end).await;
             let view = self.view.get().value;
-            let layout = layout(&view);
-            at = next_ready(&view, at, range.end);
+            let map = layout(&view);
+            let limit = map.end_of_layout(at).min(range.end);
+            let next = next_ready(&view, &map.at(at), at, limit);
+            // The next data may be far beyond the addresses that the guard protects.
+            if next < end {
+                self.discard_rows(&map.at(at), at..end.min(limit)).await?;
+                at = end.min(limit);
+            } else {
+                at = next;
+            }
+        }
+        self.lease.hold().wait().await.map_err(SpaceError::from)
+    }
+
+    /// Discards addresses in the rows of a layout.
+    pub(crate) async fn discard_rows(
+        self: &Arc<Inner>,
+        layout: &Layout,
+        range: Range<u64>,
+    ) -> Result<(), SpaceError> {
+        let mut at = range.start;
+        while at < range.end {
+            let view = self.view.get().value;
+            at = next_ready(&view, layout, at, range.end);
             let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
             let mut coded = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {
@@ -61,7 +86,7 @@ impl Inner {
             }
             for new in stripes(coded) {
                 let target = new.target();
-                if new.columns.len() == usize::from(view.record.columns) {
+                if new.columns.len() as u64 == layout.columns() {
                     self.discard_run(&target).await?;
                 } else if self.has_written(&new).await? {
                     let permit = self.write_permit(&target).await?;
@@ -70,7 +95,7 @@ impl Inner {
             }
             at = end;
         }
-        self.lease.hold().wait().await.map_err(SpaceError::from)
+        Ok(())
     }
 
     /// Whether columns of stripes have written units to discard.

@@ -3,7 +3,7 @@
 //! Invariants:
 //! 1. A group is discarded on the disks after a checkpoint has recorded in its block that it is empty. Its lock is held
 //!    until the disks have completed the discard, so no later write is discarded.
-//! 2. A row of a space with fixed provisioning is freed only when the space becomes smaller.
+//! 2. A row of a space with fixed provisioning is freed only when the space becomes smaller, or the row is converted.
 //! 3. A row is freed under the locks of all of its groups, and between two checkpoints: none of its values waits, is in
 //!    flight or is being written, and the log's entries of its birth become void (rule 18).
 
@@ -89,7 +89,7 @@ impl Inner {
     }
 
     /// Frees a new row, which is empty (rule 18). A call that is about to initialise it finds another row, or none.
-    async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
+    pub(crate) async fn free_new(&self, row: RowNumber) -> Result<(), SpaceError> {
         // Prevents that another call initialises the row meanwhile.
         let _one = self.allocating.lock().await;
         let view = self.view.get().value;
@@ -101,7 +101,7 @@ impl Inner {
 
     /// Frees a row, if all of its groups are empty. Their blocks need not be up to date (those of an absent disk cannot
     /// be), as the log's entries of the row become void.
-    async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
+    pub(crate) async fn free(self: &Arc<Inner>, row: RowNumber) -> Result<(), SpaceError> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row).filter(|record| !record.is_new) else {
             return Ok(());

@@ -21,6 +21,9 @@ pub enum SpaceError {
     /// No copy is valid.
     #[error("{length} bytes at address {address} have no valid copy")]
     Corrupt { address: u64, length: u64 },
+    /// A conversion has moved the data to another row; the call is repeated. Never returned to callers.
+    #[error("the data was moved to another row")]
+    Moved,
     /// The range is not inside the space, whose size has changed.
     #[error("the range ends at byte {end}, but the virtual disk has only {size} bytes")]
     Beyond { end: u64, size: u64 },
@@ -82,7 +85,7 @@ impl SpaceError {
             SpaceError::Disk { .. } | SpaceError::Corrupt { .. } => DiskError::Medium { at },
             SpaceError::Unavailable { .. } => DiskError::Gone { at },
             SpaceError::Beyond { .. } => DiskError::Refused { at, errno: EINVAL },
-            SpaceError::Seam(_) | SpaceError::Log(_) | SpaceError::LogNotOpened(_) => {
+            SpaceError::Seam(_) | SpaceError::Log(_) | SpaceError::LogNotOpened(_) | SpaceError::Moved => {
                 DiskError::Refused { at, errno: EIO }
             }
         }

@@ -45,6 +45,7 @@ impl Inner {
     pub(crate) fn read_around(
         self: &Arc<Inner>,
         target: Target,
+        address: Option<u64>,
         at: Route,
         sums: Sums,
         mut dst: SgMut,
@@ -60,7 +61,7 @@ impl Inner {
                     return (Ok(()), dst);
                 }
             }
-            inner.read_slowly(target, dst, None).wait().await
+            inner.read_slowly(target, address, dst, None).wait().await
         }))
     }
 }
@@ -99,7 +100,7 @@ impl Reading {
         if result.is_err() || self.has_known_sums() {
             inner.note_retry(other.disk);
         }
-        let read = inner.read_slowly(target.clone(), damaged, Some(other.disk)).wait().await;
+        let read = inner.read_slowly(target.clone(), self.address, damaged, Some(other.disk)).wait().await;
         if read.0.is_ok() {
             self.answer(read);
         }

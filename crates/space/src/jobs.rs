@@ -2,6 +2,7 @@
 //! limits how many run at a time ([`pool_seam::Coordinator::turn`]). Completed pieces are recorded in the metadata, so
 //! a job that ends early is simply ordered again.
 
+mod convert;
 mod fill;
 mod filled;
 mod moves;

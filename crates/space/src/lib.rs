@@ -56,6 +56,7 @@ pub mod table;
 mod tests;
 pub mod view;
 mod waiting_groups;
+mod window;
 mod write;
 
 pub use error::{Disks, SpaceError};

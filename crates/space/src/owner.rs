@@ -33,6 +33,7 @@ use crate::retries::Retries;
 use crate::size::Limit;
 use crate::view::{GroupKey, View};
 use crate::waiting_groups::WaitingGroups;
+use crate::window::Window;
 
 /// Runs of writes that are in flight at a time for each disk of the space.
 const WRITES_FOR_DISK: usize = 64;
@@ -110,6 +111,7 @@ pub(crate) struct Inner {
     pub(crate) hedged: AtomicU64,
     retries: Arc<Retries>,
     pub(crate) limit: Limit,
+    pub(crate) window: Window,
     /// Regions of incomplete copies that lack a write.
     pub(crate) unfilled: parking_lot::Mutex<BTreeSet<CopyRegion>>,
     /// Regions of copies that a job is filling.
@@ -245,6 +247,7 @@ impl Inner {
             hedged: AtomicU64::new(0),
             retries,
             limit: Limit::default(),
+            window: Window::default(),
             unfilled: parking_lot::Mutex::default(),
             filling: parking_lot::Mutex::default(),
             to_flush: parking_lot::Mutex::default(),
@@ -324,8 +327,7 @@ impl Inner {
     pub(crate) fn groups(&self, row: RowNumber) -> Vec<GroupKey> {
         let view = self.view.get().value;
         let Some(record) = view.record.rows.get(&row) else { return Vec::new() };
-        let is_coded = view.record.resiliency_of(record).is_parity();
-        let sets = if is_coded { 0..1 } else { 0..view.record.columns };
+        let sets = 0..view.record.shape_of(record).sets();
         let of_set =
             |set| (0..(view.slab_bytes / GROUP) as u32).map(move |group| GroupKey { row, set, group });
         sets.flat_map(of_set).collect()

@@ -386,6 +386,8 @@ struct Inner {
     ended: Vec<Arc<Port>>,
     /// Disks with a handle that failed with unflushed writes, not reported by a flush yet.
     unreported: BTreeMap<DiskNumber, Membership>,
+    /// See [`Ports::failed`].
+    failed: u64,
     /// Disks whose removal is in progress: this applies to a reopened port, too.
     leaving: BTreeMap<DiskNumber, Membership>,
 }
@@ -447,7 +449,13 @@ impl Ports {
             if port.is_dirty() {
                 inner.unreported.insert(port.number, port.of);
             }
+            inner.failed += 1;
         }
+    }
+
+    /// How many handles have failed so far. While this does not change, no completed write was lost with one.
+    pub fn failed(&self) -> u64 {
+        self.inner.read().failed
     }
 
     /// Disks whose handle failed with unflushed writes since the last call; see [`Ports::abandon`].

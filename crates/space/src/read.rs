@@ -11,7 +11,7 @@ use disk::{Callback, Completion, DiskError, IoRange, Op, Read, sized};
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use pool_seam::layout::Run;
-use pool_seam::{DamageKind, DiskNumber, GROUP, Membership, UNIT};
+use pool_seam::{DamageKind, DiskNumber, GROUP, Membership, SpaceView, UNIT};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
@@ -35,6 +35,8 @@ pub type SpaceRead = (Result<(), SpaceError>, SgMut);
 pub(crate) struct Reading {
     pub(crate) inner: Arc<Inner>,
     pub(crate) target: Target,
+    /// See [`Inner::read_run`].
+    pub(crate) address: Option<u64>,
     /// The content of the units.
     pub(crate) content: ContentId,
     /// The content's index in the table.
@@ -76,25 +78,32 @@ impl Space {
             return env::Io::Done((Err(LogError::Closed.into()), dst));
         }
         if let Some(at) = layout(&view).one_piece(address, length, GROUP) {
-            return inner.read_run(Target::new(&view, at, length), dst);
+            return inner.read_run(Target::new(&view, at, length), Some(address), dst);
         }
         let inner = Arc::clone(inner);
         let env = inner.env.clone();
-        let runs = layout(&view).runs(address, length, GROUP);
-        let targets = runs.iter().map(|run| Target::new(&view, run.at, run.length)).collect();
-        env::Io::pending(env.run(async move { inner.read_runs(&runs, targets, dst).await }))
+        env::Io::pending(env.run(async move {
+            let mut read = inner.read_runs(address, length, dst).await;
+            while read.0 == Err(SpaceError::Moved) {
+                read = inner.read_runs(address, length, read.1).await;
+            }
+            read
+        }))
     }
 }
 
 impl Inner {
     /// Reads several runs: each directly into its own buffers, or through temporary ones where two runs share a buffer.
-    async fn read_runs(self: Arc<Inner>, runs: &[Run], targets: Vec<Target>, mut dst: SgMut) -> SpaceRead {
+    async fn read_runs(self: &Arc<Inner>, address: u64, length: u64, mut dst: SgMut) -> SpaceRead {
+        let view = self.view.get().value;
+        let runs = layout(&view).runs(address, length, GROUP);
+        let targets = runs.iter().map(|run| Target::new(&view, run.at, run.length));
         let mut result = Ok(());
-        let Some(own) = own_buffers(runs, &dst) else {
+        let Some(own) = own_buffers(&runs, &dst) else {
             for (run, target) in runs.iter().zip(targets) {
                 let length = run.length as usize;
                 let buffers = sized(self.arena.alloc_sg(length, Class::Control).await, length);
-                let (one, back) = self.read_run(target, buffers).wait().await;
+                let (one, back) = self.read_run(target, None, buffers).wait().await;
                 scatter(&back, run, &mut dst);
                 result = result.and(one);
             }
@@ -102,9 +111,9 @@ impl Inner {
         };
         let mut slots: SmallVec<[Option<IoBufMut>; 4]> = dst.into_iter().map(Some).collect();
         let mut reads = Vec::with_capacity(runs.len());
-        for (target, own) in targets.into_iter().zip(&own) {
+        for (target, own) in targets.zip(&own) {
             let buffers = own.iter().filter_map(|at| slots[*at].take()).collect();
-            reads.push(self.read_run(target, buffers).wait());
+            reads.push(self.read_run(target, None, buffers).wait());
         }
         for (own, (one, back)) in own.iter().zip(join_all(reads).await) {
             own.iter().zip(back).for_each(|(at, buffer)| slots[*at] = Some(buffer));
@@ -113,11 +122,19 @@ impl Inner {
         (result, slots.into_iter().flatten().collect())
     }
 
-    fn read_run(self: &Arc<Inner>, target: Target, dst: SgMut) -> env::Io<SpaceRead> {
+    /// Reads a run. `address`: if the run is contiguous in the space too. A read without it fails with
+    /// [`SpaceError::Moved`] if a conversion has moved the data meanwhile.
+    pub(crate) fn read_run(
+        self: &Arc<Inner>,
+        target: Target,
+        address: Option<u64>,
+        dst: SgMut,
+    ) -> env::Io<SpaceRead> {
         let snapshot = self.view.get();
         let at = route(&snapshot.value, target.key).filter(|at| !at.is_new);
         let Some(at) = at else {
-            return if self.lease.holds() { zeros(dst) } else { self.read_slowly(target, dst, None) };
+            let is_unwritten = self.lease.holds() && is_in_use(&snapshot.value, &target);
+            return if is_unwritten { zeros(dst) } else { self.read_slowly(target, address, dst, None) };
         };
         let content = at.content(target.column);
         let is_usable = |m: &&Member| m.counts && m.membership.is_some() && usize::from(m.content) == content;
@@ -125,7 +142,7 @@ impl Inner {
         // Neighbouring units are read from the same copy.
         let turn = (target.first() / 64 + target.key.row.0) as usize;
         let Some(mut member) = (!counting.is_empty()).then(|| counting[turn % counting.len()]) else {
-            return self.read_slowly(target, dst, None);
+            return self.read_slowly(target, address, dst, None);
         };
         let cached = match self.table_to_read(target.key, &at, member) {
             Ok(cached) => cached,
@@ -134,30 +151,36 @@ impl Inner {
                 return env::Io::pending(self.env.run(async move {
                     // Held so that the table is not evicted before its use.
                     match load.await {
-                        Ok(_cached) => inner.read_run(target, dst).wait().await,
-                        Err(_) => inner.read_slowly(target, dst, None).wait().await,
+                        Ok(_cached) => inner.read_run(target, address, dst).wait().await,
+                        Err(_) => inner.read_slowly(target, address, dst, None).wait().await,
                     }
                 }));
             }
-            Err(_) => return self.read_slowly(target, dst, None),
+            Err(_) => return self.read_slowly(target, address, dst, None),
         };
         let sums = match self.with_table(&cached, |table| known(table, &target, content)) {
-            // A table from one copy's block does not prove that units are unwritten.
-            Known::Zeros if self.lease.holds() && !matches!(cached.source(), Source::Copy(_)) => {
+            // A table from one copy's block does not prove that units are unwritten. The units of a row whose data was
+            // converted are discarded after the view has changed.
+            Known::Zeros
+                if self.lease.holds()
+                    && !matches!(cached.source(), Source::Copy(_))
+                    && self.view.is_current(&snapshot)
+                    && is_in_use(&snapshot.value, &target) =>
+            {
                 return zeros(dst);
             }
             Known::Sums(sums) => sums,
-            Known::Zeros | Known::Mixed => return self.read_slowly(target, dst, None),
+            Known::Zeros | Known::Mixed => return self.read_slowly(target, address, dst, None),
         };
         if cached.source() == Source::Copy(member.disk) {
             member = counting[(turn + 1) % counting.len()];
         }
         let Some(mut port) = member.membership.and_then(|of| self.ports.get(member.disk, of)) else {
-            return self.read_slowly(target, dst, None);
+            return self.read_slowly(target, address, dst, None);
         };
         if port.is_avoided() {
             if at.code.is_some() {
-                return self.read_around(target, at.clone(), sums, dst);
+                return self.read_around(target, address, at.clone(), sums, dst);
             }
             if let Some(other) =
                 self.another(&at, content, member.disk).filter(|(_, port)| !port.is_avoided())
@@ -171,6 +194,7 @@ impl Inner {
             inner: Arc::clone(self),
             content: ContentId { space: self.space(), birth: at.birth, content: target.column },
             target,
+            address,
             table_content: content,
             disk: member.disk,
             of: port.membership(),
@@ -187,15 +211,19 @@ impl Inner {
     pub(crate) fn read_slowly(
         self: &Arc<Inner>,
         target: Target,
+        address: Option<u64>,
         mut dst: SgMut,
         suspect: Option<DiskNumber>,
     ) -> env::Io<SpaceRead> {
         let inner = Arc::clone(self);
         env::Io::pending(self.env.run(async move {
-            let result = match inner.read_units(&target, &mut dst, suspect).await {
+            let result = match (inner.read_units(&target, &mut dst, suspect).await, address) {
                 // Another owner may have written after the end of the lease.
-                Ok(()) => inner.lease.hold().wait().await.map_err(SpaceError::from),
-                Err(error) => Err(error),
+                (Ok(()), _) => inner.lease.hold().wait().await.map_err(SpaceError::from),
+                (Err(SpaceError::Moved), Some(address)) => {
+                    return Space(inner).read(address, dst).wait().await;
+                }
+                (Err(error), _) => Err(error),
             };
             (result, dst)
         }))
@@ -211,6 +239,9 @@ impl Inner {
     ) -> Result<(), SpaceError> {
         loop {
             let snapshot = self.view.get();
+            if !is_in_use(&snapshot.value, target) {
+                return Err(SpaceError::Moved);
+            }
             let Some(mut at) = route(&snapshot.value, target.key).filter(|at| !at.is_new) else {
                 fill(dst, 0, None, target.units.len());
                 return Ok(());
@@ -401,7 +432,7 @@ impl Completion<Read> for Reading {
         env.spawn_if_running(async move {
             let dst = if dst.is_empty() { self.buffers().await } else { dst };
             let suspect = Some(self.disk);
-            self.answer(self.inner.read_slowly(self.target.clone(), dst, suspect).wait().await);
+            self.answer(self.inner.read_slowly(self.target.clone(), self.address, dst, suspect).wait().await);
         });
     }
 
@@ -411,6 +442,12 @@ impl Completion<Read> for Reading {
             env.spawn_if_running(self.hedge());
         }
     }
+}
+
+/// Whether the space has these units at the position of a target, which a conversion may have moved.
+fn is_in_use(view: &SpaceView, target: &Target) -> bool {
+    let is_only_layout = !view.record.is_converting() && target.key.row.half() == view.record.half;
+    is_only_layout || target.units.clone().all(|unit| layout(view).is_in_use(target.position(unit)))
 }
 
 /// Whether bytes have these checksums.

@@ -28,7 +28,8 @@ use disk::{DiskError, PowerCut};
 use env::Env;
 use parking_lot::Mutex;
 use pool_seam::{
-    DiskNumber, Finding, Membership, Owner, OwnerId, Provisioning, Resiliency, SpaceView, Suspension,
+    DiskNumber, Finding, Membership, Owner, OwnerId, Provisioning, Resiliency, RowShape, SpaceView,
+    Suspension,
 };
 
 pub(crate) use metadata::{Metadata, POOL, SPACE};
@@ -163,7 +164,12 @@ impl Rig {
 
     /// Sets the number of copies of new rows; existing rows keep theirs until they are reshaped.
     pub(crate) fn set_resiliency(&self, to: Resiliency) {
-        self.change(|metadata| metadata.set_resiliency(to));
+        self.change(|metadata| metadata.set_shape(RowShape { resiliency: to, ..metadata.record.shape() }));
+    }
+
+    /// Sets the shape of new rows; a job converts the others.
+    pub(crate) fn set_shape(&self, to: RowShape) {
+        self.change(|metadata| metadata.set_shape(to));
     }
 
     /// Declares that a disk leaves the pool for good.

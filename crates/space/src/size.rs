@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pool_seam::layout::ColumnPosition;
+use pool_seam::layout::{ColumnPosition, Layout};
 use pool_seam::{GROUP, OwnerOp, RowNumber, SeamError, SpaceView, UNIT};
 
 use crate::SpaceError;
@@ -50,12 +50,12 @@ impl Space {
     }
 }
 
-/// The first address from `at` on in a row that exists and is not new; `end` if there is none before that.
-pub(crate) fn next_ready(view: &SpaceView, at: u64, end: u64) -> u64 {
-    let layout = layout(view);
+/// The first address from `at` on in a row of this layout that exists and is not new; `end` if there is none before
+/// that.
+pub(crate) fn next_ready(view: &SpaceView, layout: &Layout, at: u64, end: u64) -> u64 {
     let mut rows =
-        view.record.rows.range(layout.locate(at).row..RowNumber::LOG).filter(|(_, row)| !row.is_new);
-    rows.next().map_or(end, |(row, _)| at.max(u64::from(row.0) * layout.row_bytes()).min(end))
+        view.record.rows.range(layout.locate(at).row.rest_of_half()).filter(|(_, row)| !row.is_new);
+    rows.next().map_or(end, |(row, _)| at.max(u64::from(row.index()) * layout.row_bytes()).min(end))
 }
 
 impl Inner {
@@ -81,7 +81,7 @@ impl Inner {
     ) -> Result<(), SpaceError> {
         let _one = self.resizing.lock().await;
         let view = self.view.get().value;
-        if view.record.size != from || !to.is_multiple_of(UNIT) {
+        if view.record.size != from || !to.is_multiple_of(UNIT) || view.record.is_converting() {
             return Err(SeamError::Invalid(view).into());
         }
         if to >= from {
@@ -103,7 +103,8 @@ impl Inner {
                 at = allocated.end;
             }
         }
-        let first = RowNumber(to.div_ceil(layout(&view).row_bytes()) as u32);
+        let first = to.div_ceil(view.record.row_bytes(view.slab_bytes));
+        let first = RowNumber::new(view.record.half, first as u32);
         loop {
             self.checkpoint().await?;
             // Otherwise a job is using one of the rows.
@@ -112,7 +113,7 @@ impl Inner {
                 return Ok(());
             }
             let view = self.view.get().value;
-            if view.record.size != from {
+            if view.record.size != from || view.record.is_converting() {
                 return Err(SeamError::Invalid(view).into());
             }
             // A write that waited for its row may have got it meanwhile; it sees the limit afterwards.
@@ -120,18 +121,31 @@ impl Inner {
         }
     }
 
-    async fn allocated(self: &Arc<Inner>, range: Range<u64>) -> Result<Allocated, SpaceError> {
+    pub(crate) async fn allocated(self: &Arc<Inner>, range: Range<u64>) -> Result<Allocated, SpaceError> {
+        loop {
+            let record = Arc::clone(&self.view.get().value.record);
+            let allocated = self.allocated_now(range.clone()).await?;
+            // Rows whose data was converted meanwhile may be empty already.
+            let now = &self.view.get().value.record;
+            if (now.half, now.converted) == (record.half, record.converted) {
+                return Ok(allocated);
+            }
+        }
+    }
+
+    async fn allocated_now(self: &Arc<Inner>, range: Range<u64>) -> Result<Allocated, SpaceError> {
         let view = self.view.get().value;
-        let (layout, size) = (layout(&view), view.record.size);
+        let (map, size) = (layout(&view), view.record.size);
         let (mut at, last) = (range.start.min(size), range.end.min(size));
         let (mut ranges, mut groups): (Vec<Range<u64>>, usize) = (Vec::new(), 0);
-        while groups < GROUPS {
-            at = next_ready(&view, at, last);
-            if at == last {
-                break;
+        while groups < GROUPS && at < last {
+            let (layout, limit) = (map.at(at), last.min(map.end_of_layout(at)));
+            at = next_ready(&view, &layout, at, limit);
+            if at == limit {
+                continue;
             }
-            let row_end = (u64::from(layout.locate(at).row.0) + 1) * layout.row_bytes();
-            let end = (at + GROUP * u64::from(view.record.columns)).min(row_end).min(last);
+            let row_end = (u64::from(layout.locate(at).row.index()) + 1) * layout.row_bytes();
+            let end = (at + GROUP * layout.columns()).min(row_end).min(limit);
             let mut units: Vec<u64> = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {
                 groups += 1;

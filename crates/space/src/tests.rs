@@ -1,6 +1,7 @@
 //! Tests of a space, on simulated disks and with a coordinator of its own.
 
 mod cold;
+mod conversions;
 mod copies;
 mod crashes;
 mod discards;

@@ -5,7 +5,7 @@ mod current;
 use std::sync::Arc;
 
 use pool_seam::code::Code;
-use pool_seam::layout::{ColumnPosition, Layout};
+use pool_seam::layout::{AddressMap, ColumnPosition};
 use pool_seam::{DiskNumber, GROUP, Membership, Regions, RowNumber, SpaceView, UNIT};
 use smallvec::SmallVec;
 
@@ -106,15 +106,13 @@ impl View {
 }
 
 /// The layout of the space's addresses.
-pub fn layout(view: &SpaceView) -> Layout {
-    Layout::new(view.record.columns, view.record.interleave, view.slab_bytes)
+pub fn layout(view: &SpaceView) -> AddressMap<'_> {
+    AddressMap::new(&view.record, view.slab_bytes)
 }
 
 /// The group of a byte of the space, and its unit in the group.
 pub fn group_of(view: &SpaceView, at: ColumnPosition) -> (GroupKey, usize) {
-    let row = view.record.rows.get(&at.row);
-    let resiliency = row.map_or(view.record.resiliency, |row| view.record.resiliency_of(row));
-    let set = if resiliency.is_parity() { 0 } else { at.column };
+    let set = if view.record.shape_at(at.row).resiliency.is_parity() { 0 } else { at.column };
     let key = GroupKey { row: at.row, set, group: (at.offset / GROUP) as u32 };
     (key, (at.offset % GROUP / UNIT) as usize)
 }
@@ -122,14 +120,9 @@ pub fn group_of(view: &SpaceView, at: ColumnPosition) -> (GroupKey, usize) {
 /// The location of a group; `None` if its row has no slabs, or one of their disks is not in the view.
 pub fn route(view: &SpaceView, key: GroupKey) -> Option<Route> {
     let row = view.record.rows.get(&key.row)?;
-    let resiliency = view.record.resiliency_of(row);
-    let code = resiliency.code(view.record.columns.into());
-    let (set, data) = if resiliency.is_parity() {
-        (0..row.slabs.len(), usize::from(view.record.columns))
-    } else {
-        let copies = resiliency.copies();
-        (usize::from(key.set) * copies..(usize::from(key.set) + 1) * copies, 1)
-    };
+    let shape = view.record.shape_of(row);
+    let (code, slabs, data) = (shape.code(), shape.slabs_in_set(), shape.columns_in_set());
+    let set = usize::from(key.set) * slabs..(usize::from(key.set) + 1) * slabs;
     let region = Regions::new(view.slab_bytes).of_group(key.group);
     let moving = row.moving().filter(|moving| set.contains(&moving.index.into()));
     let mut members = SmallVec::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arena::{Sg, sg_len, sg_slice};
 use env::BoxFuture;
 use futures_util::StreamExt;
-use pool_seam::layout::ColumnPosition;
+use pool_seam::layout::{ColumnPosition, Run};
 use pool_seam::{GROUP, Regions, RowNumber, SpaceView, UNIT};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -70,7 +70,7 @@ pub(crate) enum WriteKind {
 }
 
 /// The units that a run has written, and the table of their group.
-type WrittenRun = (Arc<Cached>, Range<usize>);
+pub(crate) type WrittenRun = (Arc<Cached>, Range<usize>);
 
 /// The members that are written, each with its port.
 pub(crate) type Members = SmallVec<[(Member, Arc<Port>); 3]>;
@@ -111,9 +111,15 @@ impl Target {
 
     /// The address of one of its units; for a parity, the address of the stripe's first unit.
     pub(crate) fn address(&self, view: &SpaceView, unit: usize) -> u64 {
+        let columns = view.record.shape_at(self.key.row).columns;
+        let column = if self.column < columns { self.column } else { 0 };
+        layout(view).address(ColumnPosition { column, ..self.position(unit) })
+    }
+
+    /// The position of one of its units.
+    pub(crate) fn position(&self, unit: usize) -> ColumnPosition {
         let offset = u64::from(self.key.group) * GROUP + unit as u64 * UNIT;
-        let column = if self.column < view.record.columns { self.column } else { 0 };
-        layout(view).address(ColumnPosition { row: self.key.row, column, offset })
+        ColumnPosition { row: self.key.row, column: self.column, offset }
     }
 
     /// The byte offset from the beginning of the group's data.
@@ -132,12 +138,15 @@ impl Space {
         let (inner, length) = (&self.0, sg_len(&src) as u64);
         // A shrink of the space waits for all permits: while this write has one, its range stays inside the space.
         let permit = inner.writes.clone().try_acquire_owned().ok();
+        // Checked while this write has a permit, and before it reads the view: no later window of these addresses opens
+        // before this write has ended, and the view has the result of earlier ones.
+        let is_free = !through && !inner.window.has_any_of(&(address..address.saturating_add(length)));
         let view = inner.view.get().value;
         let is_inside = inner.check_range(view.record.size, address, length);
         if length == 0 || is_inside.is_err() {
             return env::Io::Done(is_inside);
         }
-        let at = layout(&view).one_piece(address, length, GROUP).filter(|_| !through);
+        let at = layout(&view).one_piece(address, length, GROUP).filter(|_| is_free);
         if let (Some(at), Some(permit)) = (at, permit)
             && !inner.is_coded(&view, at.row)
             && let Some(change) = inner.begin_at_once(Target::new(&view, at, length), permit)
@@ -154,28 +163,40 @@ impl Space {
 impl Inner {
     /// Whether a row is coded, or will be.
     pub(crate) fn is_coded(&self, view: &SpaceView, row: RowNumber) -> bool {
-        let row = view.record.rows.get(&row);
-        row.map_or(view.record.resiliency, |row| view.record.resiliency_of(row)).is_parity()
+        view.record.shape_at(row).resiliency.is_parity()
     }
 
     async fn write_runs(self: Arc<Inner>, address: u64, src: &Sg, through: bool) -> Result<(), SpaceError> {
+        let length = sg_len(src) as u64;
+        let _mapped = self.window.wait_outside(address..address + length).await;
         let view = self.view.get().value;
-        let runs = layout(&view).runs(address, sg_len(src) as u64, GROUP);
+        let runs = layout(&view).runs(address, length, GROUP);
+        let written = self.write_to(&view, &runs, src).await?;
+        if through { self.make_durable(&written).await } else { Ok(()) }
+    }
+
+    /// Writes these runs of a buffer; returns the written units.
+    pub(crate) async fn write_to(
+        self: &Arc<Inner>,
+        view: &SpaceView,
+        runs: &[Run],
+        src: &Sg,
+    ) -> Result<Vec<WrittenRun>, SpaceError> {
         let targets = runs.iter().map(|run| {
             let pieces = run.pieces.iter();
             let part: Sg = pieces.flat_map(|p| sg_slice(src, p.start as usize, p.length as usize)).collect();
-            (Target::new(&view, run.at, run.length), part)
+            (Target::new(view, run.at, run.length), part)
         });
-        let is_coded = |target: &Target| self.is_coded(&view, target.key.row);
+        let is_coded = |target: &Target| self.is_coded(view, target.key.row);
         let (coded, copied): (Vec<_>, Vec<_>) = targets.partition(|(target, _)| is_coded(target));
         let coded = stripes(coded.into_iter().map(|(target, part)| (target, Some(part))).collect());
         let mut writes: Vec<BoxFuture<Result<WrittenRun, SpaceError>>> = Vec::new();
         for (target, part) in copied {
-            let (units, inner) = (target.units.clone(), Arc::clone(&self));
+            let (units, inner) = (target.units.clone(), Arc::clone(self));
             writes.push(Box::pin(async move { Ok((inner.write_run(target, part).await?, units)) }));
         }
         for new in coded {
-            let inner = Arc::clone(&self);
+            let inner = Arc::clone(self);
             writes.push(Box::pin(async move {
                 let permit = inner.write_permit(&new.target()).await?;
                 Ok((inner.write_stripes(&new, permit).await?, new.units))
@@ -189,10 +210,11 @@ impl Inner {
                 Err(error) => result = Err(error),
             }
         }
-        result?;
-        if !through {
-            return Ok(());
-        }
+        result.map(|()| written)
+    }
+
+    /// Makes written units durable, without all others of the space.
+    async fn make_durable(self: &Arc<Inner>, written: &[WrittenRun]) -> Result<(), SpaceError> {
         let waits = |(cached, units): &WrittenRun| {
             self.with_table(cached, |table| units.clone().any(|unit| table.waits(unit)))
         };

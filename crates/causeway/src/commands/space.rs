@@ -34,8 +34,8 @@ pub(super) enum SpaceCommand {
         #[command(flatten)]
         show: ShowArgs,
     },
-    /// Set the media or the number of copies of a virtual disk. Its data is moved or copied in the background, even
-    /// while it is in use
+    /// Set the media, the resiliency or the columns of a virtual disk. Its data is moved or copied in the background,
+    /// even while it is in use
     #[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
     Set {
         /// Virtual disk: NAME or POOL/NAME
@@ -43,9 +43,13 @@ pub(super) enum SpaceCommand {
         /// Media of the disks that may store it; several are separated by commas
         #[arg(long, value_enum, value_delimiter = ',', group = "what")]
         media: Vec<ClassSetting>,
-        /// New resiliency: simple, mirror or three-way-mirror; parity cannot be changed
+        /// New resiliency
         #[arg(long, value_enum, group = "what")]
         resiliency: Option<ResiliencySetting>,
+        /// New number of columns, including those of parity [default: the present one for more or fewer copies,
+        /// otherwise by the number of disks]
+        #[arg(long, group = "what")]
+        columns: Option<u8>,
         /// Number of disks of a mirror that may fail: 1 (two copies) or 2 (three copies)
         #[arg(long, value_parser = clap::value_parser!(u8).range(1..=2), group = "what")]
         redundancy: Option<u8>,
@@ -183,14 +187,23 @@ pub(super) async fn run(command: SpaceCommand, out: Output) -> Result<(), Failur
                 NewSpace { name, pool, resiliency, size, columns, groups, interleave, provisioning, media };
             args.control.client().post("/v1/spaces", &new).await?
         }
-        SpaceCommand::Set { name, media, resiliency, redundancy, control } => {
+        SpaceCommand::Set { name, media, resiliency, columns, redundancy, control } => {
+            let client = control.client();
             let resiliency = match (resiliency, redundancy) {
                 (None, None) => None,
-                (kind, redundancy) => Some(chosen(kind.unwrap_or(ResiliencySetting::Mirror), redundancy)?),
+                (Some(kind), redundancy) => Some(chosen(kind, redundancy)?),
+                (None, redundancy) => {
+                    let space: SpaceStatus = client.get(&at(&name, "")).await?;
+                    let kind = match space.resiliency.as_str() {
+                        "Parity" => ResiliencySetting::Parity,
+                        _ => ResiliencySetting::Mirror,
+                    };
+                    Some(chosen(kind, redundancy)?)
+                }
             };
             let media = Some(media).filter(|media| !media.is_empty());
-            let change = SpaceChange { media, resiliency, ..SpaceChange::default() };
-            control.client().patch(&at(&name, ""), &change).await?
+            let change = SpaceChange { media, resiliency, columns, ..SpaceChange::default() };
+            client.patch(&at(&name, ""), &change).await?
         }
         SpaceCommand::Rename { name, to, control } => {
             let change = SpaceChange { name: Some(to), ..SpaceChange::default() };

@@ -521,6 +521,9 @@ pub struct SpaceStatus {
     /// The requested number of copies, while it is being changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_wanted: Option<usize>,
+    /// The percentage of its addresses that have the new resiliency and columns, while it is converted to these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub converted_percent: Option<u64>,
     /// Such as `OK`.
     pub operational_status: String,
     /// Such as `Healthy`.
@@ -671,9 +674,13 @@ pub struct SpaceChange {
     /// The media that it may use.
     #[serde(default)]
     pub media: Option<Vec<ClassSetting>>,
-    /// Its new resiliency: another number of copies.
+    /// Its new resiliency.
     #[serde(default)]
     pub resiliency: Option<ResiliencySetting>,
+    /// Its new number of columns, including parity; if none, the present one if only the number of copies changes,
+    /// otherwise as for a new virtual disk.
+    #[serde(default)]
+    pub columns: Option<u8>,
     /// Data beyond the new size may be destroyed.
     #[serde(default)]
     pub destroy: bool,

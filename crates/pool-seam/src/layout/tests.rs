@@ -4,7 +4,7 @@ use super::*;
 use crate::UNIT;
 
 fn layout(slab: u32, columns: u64, interleave: u32) -> Layout {
-    Layout { slab_bytes: UNIT << slab, columns, interleave: UNIT << interleave.min(slab) }
+    Layout { slab_bytes: UNIT << slab, columns, interleave: UNIT << interleave.min(slab), half: 0 }
 }
 
 /// Steps through the columns unit by unit, without address arithmetic.
@@ -64,6 +64,47 @@ proptest! {
         }
         for (i, position) in seen.iter().enumerate() {
             prop_assert_eq!(*position, Some(positions[first as usize + i]));
+        }
+    }
+}
+
+proptest! {
+    /// During a conversion, each address is in one row; runs are cut where the rows of another shape begin.
+    #[test]
+    fn two_shapes_cover_all_addresses_once(
+        columns in (1_u8..4, 1_u8..4), interleaves in (0_u32..4, 0_u32..4), half in 0_u8..2,
+        converted in prop::option::of(0_u64..200), first in 0_u64..200, count in 1_u64..100,
+    ) {
+        let shape = |columns, interleave| RowShape { interleave: 4096_u32 << interleave, columns, ..RowShape::default() };
+        let mut record = SpaceRecord { half, converted: converted.map(|unit| unit * UNIT), ..SpaceRecord::default() };
+        record.set_shape(shape(columns.0, interleaves.0));
+        record.former = shape(columns.1, interleaves.1);
+        let map = AddressMap::new(&record, 8 * UNIT);
+        for unit in 0..300 {
+            let at = map.locate(unit * UNIT);
+            let is_former = converted.is_some_and(|converted| unit >= converted);
+            prop_assert_eq!(at.row.half(), if is_former { half ^ 1 } else { half });
+            prop_assert_eq!(map.address(at), unit * UNIT);
+            prop_assert!(map.is_in_use(at));
+            let other = map.of_half(at.row.half() ^ 1).locate(unit * UNIT);
+            prop_assert!(converted.is_none() || !map.is_in_use(other));
+        }
+        let runs = map.runs(first * UNIT, count * UNIT, 4 * UNIT);
+        let mut seen = vec![0; count as usize];
+        for run in &runs {
+            let mut offset = run.at.offset;
+            for piece in &run.pieces {
+                for unit in 0..piece.length / UNIT {
+                    let address = (first + piece.start / UNIT + unit) * UNIT;
+                    prop_assert_eq!(map.locate(address), ColumnPosition { offset, ..run.at });
+                    seen[(piece.start / UNIT + unit) as usize] += 1;
+                    offset += UNIT;
+                }
+            }
+        }
+        prop_assert!(seen.iter().all(|times| *times == 1));
+        if let Some(at) = map.one_piece(first * UNIT, count * UNIT, 4 * UNIT) {
+            prop_assert!(runs.len() == 1 && runs[0].at == at);
         }
     }
 }

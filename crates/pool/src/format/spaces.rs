@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use pool_seam::{
-    Attachment, AttachmentKind, LogState, Membership, NodeId, Ownership, Row, Shape, SlabCopy, SpaceEpoch,
-    SpaceRecord,
+    Attachment, AttachmentKind, LogState, Membership, NodeId, Ownership, Row, RowShape, Shape, SlabCopy,
+    SpaceEpoch, SpaceRecord,
 };
 
 use super::codec::{Malformed, Reader, Wire, choice, record, wrapped};
@@ -15,13 +15,16 @@ wrapped!(Membership, NodeId, SpaceEpoch);
 record!(Ownership { node, epoch, request });
 record!(LogState { epoch, sequence, is_closed });
 record!(Attachment { kind, is_read_only });
+record!(RowShape { resiliency, interleave, columns });
 record!(SpaceRecord {
     name,
     size,
     resiliency,
-    former,
     interleave,
     columns,
+    former,
+    half,
+    converted,
     provisioning,
     media,
     ownership,
@@ -59,8 +62,9 @@ choice!(SpaceOp {
     20 => Log { state },
     21 => Scrub { record },
     22 => Lost { record },
-    23 => SetResiliency { resiliency },
+    23 => SetShape { shape },
     24 => Reshape { row, slabs },
+    25 => Converted { to },
 });
 
 impl Wire for Row {

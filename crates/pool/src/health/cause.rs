@@ -290,7 +290,7 @@ fn reserve(state: &State) -> Option<Fault> {
 fn reserve_on(state: &State, media: MediaClass) -> Option<(u64, u64)> {
     let within = |r: &SpaceRecord| r.media.is_within(media);
     let redundant = state.spaces.values().filter(|r| within(r) && r.resiliency.failures() > 0);
-    let widest = redundant.map(|r| r.slabs_in_set(r.resiliency)).max()?;
+    let widest = redundant.map(|r| r.shape().slabs_in_set().max(r.former.slabs_in_set())).max()?;
     let takes = |d: &DiskNumber| {
         let usage = |r: &DiskRecord| matches!(r.usage, Usage::AutoSelect | Usage::HotSpare);
         state.disks.get(d).is_some_and(|r| usage(r) && media.takes(r.media()))
@@ -360,7 +360,8 @@ fn capacity(now: &Snapshot<'_>) -> Option<Fault> {
 fn growing(state: &State) -> impl Iterator<Item = (SpaceId, &SpaceRecord)> {
     let grows = |record: &SpaceRecord| {
         let rows = record.data_rows().count() as u64;
-        record.provisioning == Provisioning::Thin && rows < record.row_count(state.slab_bytes)
+        let may_grow = record.is_converting() || rows < record.row_count(state.slab_bytes);
+        record.provisioning == Provisioning::Thin && may_grow
     };
     let spaces = state.spaces.iter().map(|(space, record)| (*space, &**record));
     spaces.filter(move |(_, record)| grows(record))

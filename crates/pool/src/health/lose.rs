@@ -93,7 +93,7 @@ fn row_survives<'a>(
 ) -> Option<usize> {
     let mut least = usize::MAX;
     let code = record.code_of(row);
-    for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
+    for column in row.slabs.chunks(record.shape_of(row).slabs_in_set().max(1)) {
         // Regions with the same current copies are equivalent.
         let mut seen = BTreeSet::new();
         for region in 0..regions(record, column) {
@@ -110,7 +110,7 @@ fn row_survives<'a>(
 
 /// How many lost disks a row survives in its worst region; `None` if too many are lost already.
 pub(super) fn spare_in_row(state: &State, record: &SpaceRecord, row: &Row) -> Option<usize> {
-    let (set, code) = (record.slabs_in_set(record.resiliency_of(row)).max(1), record.code_of(row));
+    let (set, code) = (record.shape_of(row).slabs_in_set().max(1), record.code_of(row));
     let of = |column: &[SlabCopy]| {
         (0..regions(record, column)).map(|r| spare(state, record, code, column, r)).min()
     };

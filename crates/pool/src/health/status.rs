@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::lose::spare_in_row;
 use crate::{
-    Absence, DiskNumber, DiskRecord, Presence, Resiliency, Row, SpaceId, SpaceRecord, State, Usage, placement,
+    Absence, DiskNumber, DiskRecord, Presence, Resiliency, Row, RowNumber, SpaceId, SpaceRecord, State,
+    Usage, placement,
 };
 
 /// An OperationalStatus and the HealthStatus that goes with it.
@@ -123,7 +124,9 @@ pub fn rows_to_grow(state: &State, space: SpaceId) -> u64 {
 /// Whether there is room for one more row of a space. As for a write, absent disks get slabs if too few disks are
 /// present.
 pub fn may_grow(state: &State, space: SpaceId) -> bool {
-    placement::row(state, space, |_| true).is_ok()
+    // A row that does not exist has the current shape.
+    let next = state.spaces.get(&space).map(|record| RowNumber::new(record.half, RowNumber::IN_HALF - 1));
+    next.is_some_and(|row| placement::row(state, space, row, |_| true).is_ok())
 }
 
 fn rows_on(state: &State, record: &SpaceRecord, log_slabs: usize) -> u64 {

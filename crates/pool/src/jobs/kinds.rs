@@ -18,7 +18,7 @@ pub enum Kind {
     Rebuild,
     /// Moves all data of a disk to others.
     Drain,
-    /// Changes the number of copies of rows.
+    /// Changes the number of copies of rows, or copies their data to rows of another shape.
     Reshape,
     /// Reads every copy, on request.
     Repair,

@@ -26,12 +26,13 @@ mod tests;
 use std::collections::BTreeMap;
 
 use crate::domains::{self, Domain, Level};
-use crate::{DiskNumber, MediaClass, Resiliency, SlabCopy, SlabPlace, SpaceRecord, State, Usage};
+use crate::{DiskNumber, MediaClass, Resiliency, SlabCopy, SlabPlace, State, Usage};
 pub use class::outside;
 use eligible::Eligible;
 pub use evacuation::{Evacuation, evacuation};
 use fit::Fit;
 pub use pool_seam::NoPlace;
+use pool_seam::RowShape;
 pub use rebalance::{Step, rebalance, to_rebalance};
 pub(crate) use reshape::may_be_freed;
 pub use reshape::reshaped;
@@ -48,8 +49,8 @@ pub fn reserve(slabs: u32) -> u32 {
 const LEVELS: usize = Level::ALL.len() + 1;
 
 /// Whether the row survives the loss of its slabs on disks that are not `usable`.
-fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
-    let (group, failures) = (record.slabs_in_set(record.resiliency).max(1), record.resiliency.failures());
+fn keeps_enough(shape: &RowShape, places: &[SlabPlace], usable: impl Fn(DiskNumber) -> bool) -> bool {
+    let (group, failures) = (shape.slabs_in_set().max(1), shape.resiliency.failures());
     let away = |group: &[SlabPlace]| group.iter().filter(|p| !usable(p.disk)).count();
     places.chunks(group).all(|g| away(g) <= failures)
 }
@@ -58,7 +59,7 @@ fn keeps_enough(record: &SpaceRecord, places: &[SlabPlace], usable: impl Fn(Disk
 /// with the lowest `tie` is chosen.
 fn place(
     state: &State,
-    record: &SpaceRecord,
+    shape: &RowShape,
     eligible: &Eligible<'_>,
     may: impl Fn(DiskNumber) -> bool,
     better: impl Fn(DiskNumber) -> bool,
@@ -71,16 +72,16 @@ fn place(
         .map(|(d, r)| (*d, state.slabs_free(*d).saturating_sub(reserve(r.slabs))))
         .filter(|(_, free)| *free > 0)
         .collect();
-    let needed = record.slabs_in_row();
+    let needed = shape.slabs();
     let order = |d: DiskNumber| (!better(d), eligible.rank(d), std::cmp::Reverse(free[&d]), tie(d));
-    let chosen = match record.resiliency {
+    let chosen = match shape.resiliency {
         Resiliency::Simple => simple(needed, &free),
         Resiliency::Mirror { copies } => {
-            spread(state, &free, order, usize::from(record.columns), usize::from(copies), 1)
+            spread(state, &free, order, usize::from(shape.columns), usize::from(copies), 1)
         }
         parity => spread(state, &free, order, 1, needed, parity.failures()),
     };
-    let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len(), media: record.media })?;
+    let chosen = chosen.ok_or(NoPlace::NoRoom { needed, disks: free.len(), media: eligible.media() })?;
     Ok(slabs(state, &chosen))
 }
 

@@ -21,8 +21,8 @@ pub fn reshaped(
     let (eligible, old, new) = match number {
         RowNumber::LOG => (Eligible::for_log(state, record.media), row.slabs.len(), record.log_replicas()),
         _ => {
-            let former = record.slabs_in_set(record.resiliency_of(row));
-            (Eligible::for_data(state, record.media), former, record.slabs_in_set(record.resiliency))
+            let former = record.shape_of(row).slabs_in_set();
+            (Eligible::for_data(state, record.media), former, record.shape().slabs_in_set())
         }
     };
     let mut taken: BTreeSet<DiskNumber> = row.slabs.iter().map(|copy| copy.place.disk).collect();

@@ -2,23 +2,26 @@
 
 use std::collections::BTreeSet;
 
+use pool_seam::RowShape;
+
 use super::{Eligible, NoPlace, keeps_enough, mates, place, shared};
 use crate::{DiskNumber, Resiliency, Row, RowNumber, SlabPlace, SpaceId, SpaceRecord, State, Usage};
 
-/// Places for a new row of a space, in the row's order, on `usable` disks. If there are too few, some places are on
+/// Places for a row with this number, in the row's order, on `usable` disks. If there are too few, some places are on
 /// disks that are absent or not usable, but at most as many as the row can lose.
 pub fn row(
     state: &State,
     space: SpaceId,
+    number: RowNumber,
     usable: impl Fn(DiskNumber) -> bool,
 ) -> Result<Vec<SlabPlace>, NoPlace> {
     let record = state.spaces.get(&space).ok_or(NoPlace::NoSuchRow(space))?;
-    let eligible = Eligible::for_data(state, record.media);
+    let (shape, eligible) = (record.shape_at(number), Eligible::for_data(state, record.media));
     let here = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
-    place(state, record, &eligible, here, |_| true, tie(state)).or_else(|full| {
+    place(state, &shape, &eligible, here, |_| true, tie(state)).or_else(|full| {
         let may = |disk: DiskNumber| has_slot(state, disk, record.slot);
-        let places = place(state, record, &eligible, may, here, tie(state));
-        places.ok().filter(|places| keeps_enough(record, places, here)).ok_or(full)
+        let places = place(state, &shape, &eligible, may, here, tie(state));
+        places.ok().filter(|places| keeps_enough(&shape, places, here)).ok_or(full)
     })
 }
 
@@ -33,7 +36,7 @@ pub(crate) fn log_row(
     let may = |disk: DiskNumber| is_reachable(state, disk, record.slot) && usable(disk);
     let log = |replicas: usize| {
         let resiliency = Resiliency::Mirror { copies: replicas as u8 };
-        let log = SpaceRecord { resiliency, columns: 1, ..record.clone() };
+        let log = RowShape { resiliency, columns: 1, ..record.shape() };
         place(state, &log, &eligible, may, |_| true, tie(state))
     };
     let least = record.resiliency.failures() + 1;

@@ -91,7 +91,7 @@ fn state(disks: &[Disk], (resiliency, columns): (Resiliency, u8)) -> State {
 
 /// Places for a row, and whether one of them is on an absent disk.
 fn places(s: &State) -> Result<(Vec<SlabPlace>, bool), NoPlace> {
-    let places = row(s, SPACE, |_| true)?;
+    let places = row(s, SPACE, RowNumber(0), |_| true)?;
     let is_absent = places.iter().any(|place| !s.is_present(place.disk));
     Ok((places, is_absent))
 }
@@ -386,19 +386,20 @@ fn a_pool_that_is_not_whole_gives_slabs_of_absent_disks_where_it_must() {
     let disk = |present| Disk { slabs: 64, rack: 0, node: 0, usage: Usage::AutoSelect, present, media: 0 };
     let mirror = (Resiliency::Mirror { copies: 2 }, 1);
     let s = state(&[disk(true), disk(false)], mirror);
-    let given = row(&s, SPACE, |_| true).expect("one is there");
+    let given = row(&s, SPACE, RowNumber(0), |_| true).expect("one is there");
     assert_eq!(given.iter().filter(|place| !s.is_present(place.disk)).count(), 1, "{given:?}");
     // A disk that is present but cannot be used yet counts as absent.
     let s = state(&[disk(true), disk(true)], mirror);
-    let given = row(&s, SPACE, |d| d.0 == 0).unwrap();
+    let given = row(&s, SPACE, RowNumber(0), |d| d.0 == 0).unwrap();
     assert_eq!(given.iter().filter(|place| place.disk.0 == 1).count(), 1, "{given:?}");
-    assert!(row(&s, SPACE, |_| false).is_err());
+    assert!(row(&s, SPACE, RowNumber(0), |_| false).is_err());
     let gives = |present: &[bool], shape| {
         let disks: Vec<Disk> = present.iter().map(|present| disk(*present)).collect();
-        row(&state(&disks, shape), SPACE, |_| true).is_ok()
+        row(&state(&disks, shape), SPACE, RowNumber(0), |_| true).is_ok()
     };
     assert!(!gives(&[false, false], mirror), "none of the copies would be anywhere");
-    let simple = row(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE, |_| true);
+    let simple =
+        row(&state(&[disk(true), disk(false)], (Resiliency::Simple, 2)), SPACE, RowNumber(0), |_| true);
     assert!(simple.unwrap().iter().all(|place| place.disk.0 == 0), "one copy is none less");
     assert!(gives(&[false, true, false], (Resiliency::Mirror { copies: 3 }, 1)));
     let parity = (Resiliency::Parity { parity: 1 }, 2);
@@ -473,7 +474,7 @@ fn logs_go_to_disks_that_are_for_them() {
     // No other slabs are placed on these disks.
     let disk = |usage| Disk { slabs: 64, rack: 0, node: 0, usage, present: true, media: 0 };
     let s = state(&[disk(Usage::Journal), disk(Usage::AutoSelect)], (Resiliency::Mirror { copies: 2 }, 1));
-    assert!(row(&s, SPACE, |_| true).is_err());
+    assert!(row(&s, SPACE, RowNumber(0), |_| true).is_err());
 }
 
 /// One replica more than the failures that the space survives, and at least two if the pool has enough disks.

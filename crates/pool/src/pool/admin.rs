@@ -12,7 +12,7 @@ use super::{Pool, labels};
 use crate::format::Label;
 use crate::metadata::{Member, Survey};
 use crate::{
-    CommitError, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, Resiliency,
+    CommitError, DiskId, DiskNumber, FaultDomains, InvalidOp, MediaClass, Op, Policy, Presence, RowShape,
     SpaceId, SpaceOp, Usage,
 };
 
@@ -185,11 +185,10 @@ impl Pool {
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await
     }
 
-    /// Sets the number of copies of new rows of a space; existing rows keep theirs until [`Pool::reshape`]. Errors:
-    /// [`CommitError::Invalid`]: the old or the new resiliency is a parity, or the space's rows would have three
-    /// different numbers of copies.
-    pub async fn set_resiliency(&self, space: SpaceId, resiliency: Resiliency) -> Result<(), CommitError> {
-        let op = SpaceOp::SetResiliency { resiliency };
+    /// Sets the shape of new rows of a space; existing rows keep theirs until [`Pool::reshape`]. Errors:
+    /// [`CommitError::Invalid`]: an earlier change has not ended, or the shape is not valid.
+    pub async fn set_shape(&self, space: SpaceId, shape: RowShape) -> Result<(), CommitError> {
+        let op = SpaceOp::SetShape { shape };
         self.inner.changing()?.commit(vec![Op::Space { space, op }]).await?;
         self.inner.metadata.rechoose().await
     }

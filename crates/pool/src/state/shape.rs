@@ -1,6 +1,6 @@
 //! The valid shapes of a space.
 
-use crate::{InvalidOp, Resiliency, SpaceRecord, State, UNIT};
+use crate::{InvalidOp, Resiliency, RowNumber, SpaceRecord, State, UNIT};
 
 /// The most slabs that a row has.
 const ROW_SLABS_MAX: usize = 64;
@@ -39,7 +39,7 @@ impl State {
         if !s.size.is_multiple_of(UNIT) {
             return bad("the size must be a multiple of 4 KiB");
         }
-        if s.row_count(self.slab_bytes) > u64::from(u32::MAX) {
+        if s.row_count(self.slab_bytes) >= u64::from(RowNumber::IN_HALF) {
             return bad(
                 "the virtual disk is too large for the pool's slab size: choose a smaller size, or make a pool with larger slabs",
             );

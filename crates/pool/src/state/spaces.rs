@@ -33,7 +33,7 @@ impl State {
     /// all slots of marks are used.
     pub(crate) fn new_space(&self, record: SpaceRecord) -> Option<SpaceRecord> {
         let ownership = Ownership { epoch: SpaceEpoch::first(self.epoch()), ..Ownership::default() };
-        Some(SpaceRecord { former: record.resiliency, ownership, slot: self.free_slot()?, ..record })
+        Some(SpaceRecord { former: record.shape(), ownership, slot: self.free_slot()?, ..record })
     }
 
     /// The membership of a disk that is in service.

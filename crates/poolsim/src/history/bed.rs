@@ -7,7 +7,7 @@ use disk::Image;
 use disk::sim::{Machine, SlotId};
 use env::Env;
 use pool::Pool;
-use pool_seam::{DiskNumber, JobId, NoPlace, Resiliency, SeamError, SpaceId};
+use pool_seam::{DiskNumber, JobId, NoPlace, SeamError, SpaceId};
 use space::SpaceError;
 
 use super::shape::Shape;
@@ -112,9 +112,8 @@ impl TestBed {
 
     /// Updates the models of all mirrored spaces.
     pub(super) fn mirrored(&self, what: impl Fn(&mut Model)) {
-        let spaces = self.models.iter().zip(&self.shape.spaces);
-        let mirrored = spaces.filter(|(_, record)| matches!(record.resiliency, Resiliency::Mirror { .. }));
-        mirrored.for_each(|(model, _)| what(&mut model.borrow_mut()));
+        let mirrored = self.models.iter().enumerate().filter(|(space, _)| self.shape.is_mirrored(*space));
+        mirrored.for_each(|(_, model)| what(&mut model.borrow_mut()));
     }
 
     pub(super) fn note(&self, what: impl FnOnce() -> String) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pool::SpaceRecord;
-use pool_seam::{MediaClass, Provisioning, Resiliency};
+use pool_seam::{MediaClass, Provisioning, Resiliency, RowShape};
 
 use super::copies;
 use super::random::Random;
@@ -23,6 +23,8 @@ pub(super) struct Shape {
     pub(super) has_mishaps: bool,
     /// Jobs change the number of copies of spaces.
     pub(super) copies_change: bool,
+    /// Jobs convert spaces to any other shape.
+    pub(super) has_conversions: bool,
     /// A disk is taken offline beside one that was rolled back.
     pub(super) removes_second_disk: bool,
 }
@@ -43,20 +45,40 @@ impl Shape {
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
         let is_fenced = !random.one_in(3);
-        let (copies_change, removes_second_disk) = (false, false);
-        Shape { disks, spaces, delay, is_fenced, has_mishaps: !is_simple, copies_change, removes_second_disk }
+        let (copies_change, has_conversions, removes_second_disk) = (false, false, false);
+        let has_mishaps = !is_simple;
+        Shape {
+            disks,
+            spaces,
+            delay,
+            is_fenced,
+            has_mishaps,
+            copies_change,
+            has_conversions,
+            removes_second_disk,
+        }
     }
 
-    /// The resiliencies that a space may get.
-    pub(super) fn copies_of(&self, space: usize) -> Vec<Resiliency> {
-        if self.copies_change { copies::of(&self.spaces[space], self.disks) } else { Vec::new() }
+    /// The shapes that a space may get.
+    pub(super) fn shapes_of(&self, space: usize) -> Vec<RowShape> {
+        match self.copies_change {
+            true => copies::of(&self.spaces[space], self.disks, self.has_conversions),
+            false => Vec::new(),
+        }
+    }
+
+    /// Whether a space is a mirror at any time.
+    pub(super) fn is_mirrored(&self, space: usize) -> bool {
+        let own = self.spaces[space].shape();
+        let is_mirror = |shape: &RowShape| matches!(shape.resiliency, Resiliency::Mirror { .. });
+        is_mirror(&own) || self.has_conversions && self.shapes_of(space).iter().any(is_mirror)
     }
 
     /// How many disks may be bad at a time.
     pub(super) fn budget(&self) -> usize {
         // A majority of the voters must remain.
         let voters = if self.disks < 5 { 1 } else { 2 };
-        let least = |space: usize| self.copies_of(space).iter().map(|to| to.failures()).min();
+        let least = |space: usize| self.shapes_of(space).iter().map(|to| to.resiliency.failures()).min();
         let spaces = self.spaces.iter().enumerate().map(|(space, record)| {
             let failures = record.resiliency.failures();
             least(space).map_or(failures, |least| failures.min(least))

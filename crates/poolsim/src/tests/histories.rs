@@ -102,6 +102,12 @@ fn copies_change_and_nothing_flushed_is_lost() {
     (200_000..200_020).for_each(|seed| drop(run(seed)));
 }
 
+/// Spaces are converted between mirrors, parity and other columns during the history.
+#[test]
+fn spaces_are_converted_and_nothing_flushed_is_lost() {
+    (3_000_000..3_000_020).for_each(|seed| drop(run(seed)));
+}
+
 /// Disks are taken offline beside disks that were rolled back and may not be verified yet.
 #[test]
 fn a_second_disk_leaves_and_nothing_flushed_is_lost() {
@@ -117,7 +123,7 @@ fn a_log_goes_on_after_its_only_complete_replica_returns() {
 
 #[test]
 fn a_seed_replays_byte_for_byte() {
-    for seed in (0..6).chain([70_388, 200_001, 400_001]) {
+    for seed in (0..6).chain([70_388, 200_001, 400_001, 3_000_001]) {
         assert!(run(seed) == run(seed), "seed {seed}");
     }
 }

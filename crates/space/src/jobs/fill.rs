@@ -299,11 +299,9 @@ fn missing(view: &SpaceView) -> impl Iterator<Item = Piece> {
     });
     copies.flat_map(move |(row, record, index, copy)| {
         let of = view.membership(copy.place.disk);
-        let (resiliency, slab) = (view.record.resiliency_of(record), record.slab_of(index));
-        let (set, content) = match resiliency.is_parity() {
-            true => (0, slab as u8),
-            false => ((slab / resiliency.copies()) as u8, 0),
-        };
+        let (shape, slab) = (view.record.shape_of(record), record.slab_of(index));
+        let set = (slab / shape.slabs_in_set()) as u8;
+        let content = if shape.resiliency.is_parity() { slab as u8 } else { 0 };
         let (disk, generation, index) = (copy.place.disk, copy.generation, index as u8);
         let stale = (0..regions.count()).filter(|region| copy.stale_regions & 1 << region != 0);
         let piece = move |of| move |region| Piece { row, index, generation, disk, of, set, content, region };

@@ -1,5 +1,5 @@
-//! Changes the number of copies of rows: first in the metadata, row by row, then new copies are filled like any stale
-//! ones. `docs/0004-spaces.md`, section H.
+//! Changes the shape of rows. The number of copies is changed first in the metadata, row by row, then new copies are
+//! filled like any stale ones; any other shape by a conversion. `docs/0004-spaces.md`, section H.
 
 use std::sync::Arc;
 
@@ -11,12 +11,14 @@ use crate::checkpoint::OpenPiece;
 use crate::owner::Inner;
 
 impl Job {
-    /// Changes all rows to the space's current resiliency, and fills stale regions on present disks.
+    /// Changes all rows to the space's current shape, and fills stale regions on present disks.
     pub(super) async fn reshape(&mut self) -> Result<(), SpaceError> {
         let view = self.inner.view.get().value;
         // The log first, then from the last row backwards, because the metadata searches from the first row for the
         // next one to reshape.
+        let is_in_place = |row: &RowNumber| *row == RowNumber::LOG || !view.record.is_converting();
         let former = view.record.rows.iter().filter(|(_, row)| row.shape == Shape::Former);
+        let former = former.filter(|(row, _)| is_in_place(row));
         let mut rows: Vec<RowNumber> = former.map(|(row, _)| *row).collect();
         while let Some(row) = rows.pop() {
             if self.turn().await? == 0 {
@@ -28,6 +30,7 @@ impl Job {
                 Err(why) => _ = self.not_moved.insert((row, 0), why),
             }
         }
+        self.convert().await?;
         self.done.total = self.done.bytes + self.inner.count_missing(|_| true) * self.inner.region_bytes();
         let left = std::mem::take(&mut self.not_moved);
         while self.pieces(|_| true).await? {}

@@ -43,11 +43,7 @@ impl Job {
         let rows = view.record.rows.iter().filter(|(_, record)| !record.is_new).map(|(row, _)| *row);
         let rows: Vec<RowNumber> = rows.filter(|row| *row != RowNumber::LOG).collect();
         let groups: Vec<GroupKey> = rows.into_iter().flat_map(|row| self.inner.groups(row)).collect();
-        let inner = Arc::clone(&self.inner);
-        let bytes = |key: &GroupKey| match inner.is_coded(&view, key.row) {
-            true => u64::from(view.record.columns) * GROUP,
-            false => GROUP,
-        };
+        let bytes = |key: &GroupKey| view.record.shape_at(key.row).columns_in_set() as u64 * GROUP;
         let (before, mut left) = groups.split_at(groups.partition_point(|key| key.row < from));
         let (of, skipped): (u64, u64) = (groups.iter().map(bytes).sum(), before.iter().map(bytes).sum());
         self.done.total = of - skipped;

@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use pool_seam::layout::Layout;
 use pool_seam::{
     Areas, CopyRegions, DiskNumber, DiskView, LogState, LossRecord, MediaClass, Membership, Moving, NoPlace,
-    NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Resiliency, Row, RowNumber, ScrubRecord,
+    NodeId, OwnerId, OwnerOp, Ownership, PoolId, REGIONS, Regions, Row, RowNumber, RowShape, ScrubRecord,
     Shape, SlabCopy, SlabPlace, SpaceEpoch, SpaceId, SpaceRecord, SpaceView, Tree, ViewVersion,
 };
 
@@ -55,9 +54,15 @@ impl Metadata {
             name: "space".to_owned(),
             size: setup.size,
             resiliency: setup.resiliency,
-            former: setup.resiliency,
             interleave: setup.interleave,
             columns: setup.columns,
+            former: RowShape {
+                resiliency: setup.resiliency,
+                interleave: setup.interleave,
+                columns: setup.columns,
+            },
+            half: 0,
+            converted: None,
             provisioning: setup.provisioning,
             media: MediaClass::ANY,
             ownership: Ownership { node: NodeId(1), epoch: SpaceEpoch::first(1), request: 0 },
@@ -292,7 +297,10 @@ impl Metadata {
                 check(is_log || !present.is_new)?;
                 let (old, new) = match is_log {
                     true => (present.slabs.len(), self.record.log_replicas()),
-                    false => (self.record.former.copies(), self.record.resiliency.copies()),
+                    false => {
+                        check(!self.record.is_converting())?;
+                        (self.record.former.resiliency.copies(), self.record.resiliency.copies())
+                    }
                 };
                 let mut taken: BTreeSet<DiskNumber> =
                     present.slabs.iter().map(|copy| copy.place.disk).collect();
@@ -348,9 +356,15 @@ impl Metadata {
             }
             OwnerOp::SetSize { from, to } => {
                 check(from == self.record.size && to.is_multiple_of(pool_seam::UNIT))?;
+                check(!self.record.is_converting())?;
                 self.record.size = to;
-                let end = self.rows_end();
-                check(self.record.rows.keys().all(|row| *row == RowNumber::LOG || row.0 < end))?;
+                let has_place = |row| self.record.has_place_for(row, self.slab_bytes);
+                check(self.record.data_rows().all(|(row, _)| has_place(row)))?;
+            }
+            OwnerOp::Converted { from, to } => {
+                check(self.record.converted == Some(from) && to > from)?;
+                self.record.converted = Some(to);
+                self.end_change();
             }
             OwnerOp::Scrub(scrub) => self.record.scrub = scrub,
             OwnerOp::Lost(ref loss) => {
@@ -370,14 +384,21 @@ impl Metadata {
         self.disks.get_mut(&disk).expect("a disk").is_leaving = true;
     }
 
-    /// Changes the number of copies: rows that have it already are complete.
-    pub(super) fn set_resiliency(&mut self, to: Resiliency) {
+    /// Changes the shape: rows that have it already are complete.
+    pub(super) fn set_shape(&mut self, to: RowShape) {
         let record = self.record.clone();
-        self.record.resiliency = to;
-        let had = |row: &Row| record.resiliency_of(row);
-        let is_log_short = self.record.rows[&RowNumber::LOG].slabs.len() < self.record.log_replicas();
+        assert!(!record.is_converting(), "one conversion at a time");
+        self.record.set_shape(to);
+        if !record.shape().differs_in_copies_only(&to) {
+            (self.record.half, self.record.converted) = (record.half ^ 1, Some(0));
+        }
+        let had = |row: &Row| record.shape_of(row);
         let others = record.data_rows().map(|(_, row)| had(row)).find(|had| *had != to);
-        self.record.former = others.unwrap_or(if is_log_short { record.resiliency } else { to });
+        let needs_more = to.log_replicas() > others.unwrap_or(record.shape()).log_replicas();
+        let is_log_short = (needs_more || !self.record.is_converting())
+            && self.record.rows[&RowNumber::LOG].slabs.len() < self.record.log_replicas();
+        let is_former_needed = is_log_short || self.record.is_converting();
+        self.record.former = others.unwrap_or(if is_former_needed { record.shape() } else { to });
         for number in record.rows.keys() {
             let row = self.record.rows.get_mut(number).expect("a row");
             let is_former = if *number == RowNumber::LOG { is_log_short } else { had(row) != to };
@@ -386,19 +407,23 @@ impl Metadata {
     }
 
     fn end_change(&mut self) {
-        if self.record.rows.values().all(|row| row.shape == Shape::Current) {
-            self.record.former = self.record.resiliency;
+        let is_converted = self.record.converted_end() >= self.record.size;
+        if is_converted && self.record.rows.values().all(|row| row.shape == Shape::Current) {
+            (self.record.former, self.record.converted) = (self.record.shape(), None);
         }
     }
 
     fn allocate(&mut self, row: RowNumber) -> Result<(), Refusal> {
         check(!self.record.rows.contains_key(&row))?;
-        if row.0 >= self.rows_end() {
+        if !self.record.has_place_for(row, self.slab_bytes) {
             return Err(Refusal::NoRoom(NoPlace::NoSuchRow(SPACE)));
         }
-        let count = self.record.slabs_in_row();
-        let slabs = self.slabs(count, &BTreeSet::new())?;
-        self.record.rows.insert(row, Row::new(slabs[0].generation, slabs));
+        let slabs = self.slabs(self.record.shape_at(row).slabs(), &BTreeSet::new())?;
+        let mut new = Row::new(slabs[0].generation, slabs);
+        if row.half() != self.record.half {
+            new.shape = Shape::Former;
+        }
+        self.record.rows.insert(row, new);
         Ok(())
     }
 
@@ -425,12 +450,6 @@ impl Metadata {
         row.is_new = false;
         self.record.rows.insert(number, row);
         Ok(())
-    }
-
-    /// The number of the first row beyond the end of the space.
-    fn rows_end(&self) -> u32 {
-        let layout = Layout::new(self.record.columns, self.record.interleave, self.slab_bytes);
-        self.record.size.div_ceil(layout.row_bytes()) as u32
     }
 
     fn row(&mut self, row: RowNumber, birth: u32) -> Result<&mut Row, Refusal> {

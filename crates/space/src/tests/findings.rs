@@ -90,7 +90,8 @@ fn damage_of_columns_is_told_with_their_addresses() {
             let world = World::new(&coded(2, parity)).await;
             world.write(0..60, true).await.unwrap();
             let (mut seen, slabs) = (0, 3 + usize::from(parity));
-            let layout = crate::view::layout(&world.rig.view_now());
+            let view = world.rig.view_now();
+            let layout = crate::view::layout(&view);
             let unit_of = |slab: usize, stripe: u64| {
                 let column = if slab < 3 { slab as u8 } else { 0 };
                 layout.address(ColumnPosition { row: ROW, column, offset: stripe * UNIT }) / UNIT

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use pool_seam::{
     Areas, DiskView, LogState, LossRecord, MediaClass, Moving, Ownership, PoolId, Provisioning, Resiliency,
-    Row, ScrubRecord, SlabCopy, SlabPlace, SpaceId, SpaceRecord, Tree, ViewVersion,
+    Row, RowShape, ScrubRecord, SlabCopy, SlabPlace, SpaceId, SpaceRecord, Tree, ViewVersion,
 };
 
 use super::*;
@@ -28,9 +28,11 @@ pub(crate) fn view(number: u64, resiliency: Resiliency, rows: Vec<(u32, Row)>) -
         name: "vm".to_owned(),
         size: 16 << 20,
         resiliency,
-        former: Resiliency::Simple,
         interleave: 64 << 10,
         columns: 2,
+        former: RowShape { resiliency: Resiliency::Simple, interleave: 64 << 10, columns: 2 },
+        half: 0,
+        converted: None,
         provisioning: Provisioning::Thin,
         media: MediaClass::ANY,
         ownership: Ownership::default(),

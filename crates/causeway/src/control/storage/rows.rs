@@ -120,6 +120,9 @@ impl Row for EnclosureStatus {
 impl SpaceStatus {
     /// Such as `Mirror`, with a change in progress.
     pub fn resiliency_text(&self) -> String {
+        if let Some(percent) = self.converted_percent {
+            return format!("{} (converting, {percent} % done)", self.resiliency);
+        }
         match self.copies_wanted {
             None => self.resiliency.clone(),
             Some(1) => format!("{} (changing to 1 copy)", self.resiliency),

@@ -41,8 +41,9 @@ impl Pools {
         let (open, id) = self.find_space(name)?;
         let found = describe::spaces(&open).into_iter().find(|s| open.space_named(&s.name) == Some(id));
         let space = found.ok_or_else(|| StorageError::NoSpace(name.to_owned()))?;
-        let copies =
-            open.pool.read(|s| s.spaces.get(&id).map_or(0, |r| r.resiliency.copies().min(r.former.copies())));
+        let copies = open.pool.read(|s| {
+            s.spaces.get(&id).map_or(0, |r| r.resiliency.copies().min(r.former.resiliency.copies()))
+        });
         let allocations = allocations(&open).into_iter().filter(|a| a.virtual_disk == space.name).collect();
         Ok(SpaceDetail { space, copies, allocations })
     }

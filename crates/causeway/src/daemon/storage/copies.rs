@@ -1,52 +1,147 @@
-//! The number of copies of a virtual disk.
+//! The resiliency and the columns of a virtual disk.
 
 use pool::placement::{NoPlace, reshaped};
 use pool::{
-    CommitError, InvalidOp, NewSlab, Op, Resiliency, RowNumber, SpaceId, SpaceOp, SpaceRecord, State,
+    CommitError, InvalidOp, NewSlab, Op, Resiliency, RowNumber, RowShape, SpaceId, SpaceOp, SpaceRecord,
+    State,
 };
 
 use super::error::StorageError;
 use super::pools::{Pools, done};
-use super::spaces::{enough_disks, resiliency_of};
-use crate::control::storage::ResiliencySetting;
+use super::spaces::{enough_disks, resiliency_of, shape_on};
+use crate::control::storage::{NewSpace, ProvisioningSetting, ResiliencySetting};
 use crate::control::types::Changed;
 use crate::output::human_bytes;
 
 impl Pools {
-    /// Sets the number of copies of a virtual disk, and starts to add or remove copies.
+    /// Sets the resiliency or the number of columns (including parity) of a virtual disk, and starts the job that
+    /// changes its data. If only the number of copies changes, copies are added or removed; otherwise all data is copied
+    /// to new rows.
     ///
     /// # Errors
-    /// See [`StorageError`]: parity, too few disks with room, or another change in progress; nothing has changed then.
-    pub(super) async fn set_space_resiliency(
+    /// See [`StorageError`]: too few disks with room, or another change in progress; nothing has changed then.
+    pub(super) async fn set_space_shape(
         &self,
         name: &str,
-        to: ResiliencySetting,
+        resiliency: Option<ResiliencySetting>,
+        columns: Option<u8>,
     ) -> Result<Changed, StorageError> {
         let _one = self.changing.lock().await;
         let (open, space) = self.space_to_change(name)?;
-        let to = resiliency_of(to);
-        let change = open.pool.read(|s| plan(s, space, to))?;
-        open.pool.set_resiliency(space, to).await?;
+        let (to, text) = open.pool.read(|s| {
+            let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
+            if record.is_converting() {
+                return Err(StorageError::IsConverting { name: name.to_owned() });
+            }
+            let to = wanted(s, record, resiliency, columns)?;
+            if to == record.shape() && to.resiliency.is_parity() {
+                return Ok((
+                    to,
+                    format!("virtual disk {name} has this resiliency and these columns already"),
+                ));
+            }
+            match record.shape().differs_in_copies_only(&to) {
+                true => Ok((to, copies_text(name, to.resiliency, plan(s, space, to)?))),
+                false => Ok((to, conversion_text(s, record, &to)?)),
+            }
+        })?;
+        open.pool.set_shape(space, to).await?;
         if let Some(repairer) = open.repairer() {
             repairer.reshape_now(space);
         }
-        let copies = match to.copies() {
-            1 => "one copy".to_owned(),
-            n => format!("{n} copies"),
-        };
-        let text = match change {
-            Change { added: 0, freed: 0 } => format!("virtual disk {name} has {copies} of its data now"),
-            Change { added: 0, freed } => format!(
-                "virtual disk {name} is changed to {copies} of its data, which frees {} of the pool: see causeway job list",
-                human_bytes(freed)
-            ),
-            Change { added, .. } => format!(
-                "virtual disk {name} is changed to {copies} of its data, which takes {} more of the pool: see causeway job list",
-                human_bytes(added)
-            ),
-        };
         Ok(done(text, Vec::new()))
     }
+}
+
+/// The requested shape. If all data has to be copied, the default number of columns is that of a new virtual disk.
+fn wanted(
+    s: &State,
+    record: &SpaceRecord,
+    resiliency: Option<ResiliencySetting>,
+    columns: Option<u8>,
+) -> Result<RowShape, StorageError> {
+    let had = record.shape();
+    let to = RowShape { resiliency: resiliency.map_or(had.resiliency, resiliency_of), ..had };
+    if columns.is_none() && had.differs_in_copies_only(&to) {
+        return Ok(to);
+    }
+    // As for a new virtual disk.
+    let new = NewSpace {
+        name: record.name.clone(),
+        pool: s.name.clone(),
+        resiliency: resiliency.unwrap_or_else(|| setting_of(had.resiliency)),
+        size: Some(record.size),
+        columns,
+        groups: match had.resiliency {
+            Resiliency::LocalParity { groups, .. } if resiliency.is_none() => Some(groups),
+            _ => None,
+        },
+        interleave: Some(had.interleave),
+        provisioning: ProvisioningSetting::Thin,
+        media: Vec::new(),
+    };
+    let (new, _) = shape_on(s, &new, record.media)?;
+    Ok(new.shape())
+}
+
+/// The setting for a resiliency; of local reconstruction, that with as much redundancy.
+fn setting_of(resiliency: Resiliency) -> ResiliencySetting {
+    match resiliency {
+        Resiliency::Simple => ResiliencySetting::Simple,
+        Resiliency::Mirror { copies: 3.. } => ResiliencySetting::ThreeWayMirror,
+        Resiliency::Mirror { .. } => ResiliencySetting::Mirror,
+        Resiliency::Parity { parity: 1 } => ResiliencySetting::Parity,
+        Resiliency::Parity { .. } | Resiliency::LocalParity { .. } => ResiliencySetting::DualParity,
+    }
+}
+
+fn copies_text(name: &str, to: Resiliency, change: Change) -> String {
+    let copies = match to.copies() {
+        1 => "one copy".to_owned(),
+        n => format!("{n} copies"),
+    };
+    match change {
+        Change { added: 0, freed: 0 } => format!("virtual disk {name} has {copies} of its data now"),
+        Change { added: 0, freed } => format!(
+            "virtual disk {name} is changed to {copies} of its data, which frees {} of the pool: see causeway job list",
+            human_bytes(freed)
+        ),
+        Change { added, .. } => format!(
+            "virtual disk {name} is changed to {copies} of its data, which takes {} more of the pool: see causeway job list",
+            human_bytes(added)
+        ),
+    }
+}
+
+/// # Errors
+/// The pool has no room for the data in rows of this shape, counting the slabs that are freed meanwhile.
+fn conversion_text(s: &State, record: &SpaceRecord, to: &RowShape) -> Result<String, StorageError> {
+    let mut converted = SpaceRecord::clone(record);
+    converted.set_shape(*to);
+    s.check_shape(&converted).map_err(invalid)?;
+    if record.is_changing() {
+        return Err(StorageError::CopiesChange { name: record.name.clone() });
+    }
+    let slabs: usize = record.data_rows().map(|(_, row)| row.slabs.len()).sum();
+    let needed = record.allocated_bytes(s.slab_bytes).div_ceil(converted.row_bytes(s.slab_bytes));
+    let fitting = pool::health::rows_that_fit(s, &converted);
+    let later = fitting + (slabs / converted.slabs_in_row().max(1)) as u64;
+    if needed > 0 && (fitting == 0 || needed > later) {
+        let (name, pool) = (record.name.clone(), s.name.clone());
+        let bytes = needed * converted.slabs_in_row() as u64 * s.slab_bytes;
+        return Err(StorageError::NoRoomToConvert { name, pool, bytes });
+    }
+    let kind = match to.resiliency {
+        Resiliency::Simple => "simple".to_owned(),
+        Resiliency::Mirror { copies } => format!("{copies} copies"),
+        parity if parity.failures() == 1 => "parity that survives the loss of one disk".to_owned(),
+        parity => format!("parity that survives the loss of {} disks", parity.failures()),
+    };
+    let columns = usize::from(to.columns) + to.resiliency.parity_columns();
+    Ok(format!(
+        "virtual disk {} is converted to {kind} with {columns} columns; its data is copied while it is in use: see causeway job list",
+        record.name
+    ))
 }
 
 /// The effect of a change, in bytes of slabs.
@@ -60,15 +155,14 @@ struct Change {
 ///
 /// # Errors
 /// The change is not possible.
-fn plan(s: &State, space: SpaceId, to: Resiliency) -> Result<Change, StorageError> {
+fn plan(s: &State, space: SpaceId, to: RowShape) -> Result<Change, StorageError> {
     let record = s.spaces.get(&space).ok_or(invalid(InvalidOp::NoSpace(space)))?;
     let name = || record.name.clone();
-    if !record.resiliency.can_become(to) {
-        return Err(StorageError::CopiesOfParity { name: name() });
-    }
-    enough_disks(s, &SpaceRecord { resiliency: to, ..SpaceRecord::clone(record) })?;
+    let mut changed = SpaceRecord::clone(record);
+    changed.set_shape(to);
+    enough_disks(s, &changed)?;
     let mut then = s.clone();
-    let set = then.apply(&Op::Space { space, op: SpaceOp::SetResiliency { resiliency: to } });
+    let set = then.apply(&Op::Space { space, op: SpaceOp::SetShape { shape: to } });
     if set.is_err() && record.is_changing() {
         return Err(StorageError::CopiesChange { name: name() });
     }
@@ -118,6 +212,10 @@ mod tests {
 
     use super::*;
 
+    fn copies(s: &State, space: SpaceId, resiliency: Resiliency) -> Result<Change, StorageError> {
+        plan(s, space, RowShape { resiliency, ..s.spaces[&space].shape() })
+    }
+
     const THREE: Resiliency = Resiliency::Mirror { copies: 3 };
     const MIB: u64 = 1 << 20;
 
@@ -139,13 +237,11 @@ mod tests {
     #[test]
     fn a_change_says_what_it_takes_or_why_it_cannot_be() {
         let (s, space) = state(3);
-        assert_eq!(plan(&s, space, THREE).unwrap(), Change { added: 16 * MIB, freed: 0 });
-        assert_eq!(plan(&s, space, Resiliency::Simple).unwrap(), Change { added: 0, freed: 16 * MIB });
-        assert_eq!(plan(&s, space, Resiliency::Mirror { copies: 2 }).unwrap(), Change::default());
-        let parity = plan(&s, space, Resiliency::Parity { parity: 1 });
-        assert!(matches!(parity, Err(StorageError::CopiesOfParity { .. })), "{parity:?}");
+        assert_eq!(copies(&s, space, THREE).unwrap(), Change { added: 16 * MIB, freed: 0 });
+        assert_eq!(copies(&s, space, Resiliency::Simple).unwrap(), Change { added: 0, freed: 16 * MIB });
+        assert_eq!(copies(&s, space, Resiliency::Mirror { copies: 2 }).unwrap(), Change::default());
         let (few, space) = state(2);
-        let none = plan(&few, space, THREE);
+        let none = copies(&few, space, THREE);
         assert!(matches!(none, Err(StorageError::TooFewDisks { needed: 3, disks: 2, .. })), "{none:?}");
         // The third disk has space for one row only.
         let (mut s, space) = state(3);
@@ -154,20 +250,24 @@ mod tests {
         for row in 0..7 {
             s.fill(other, RowNumber(row), [SlabPlace { disk: DiskNumber(2), slab: row }]).unwrap();
         }
-        let none = plan(&s, space, THREE);
+        let none = copies(&s, space, THREE);
         assert!(matches!(none, Err(StorageError::NoRoomForCopies { needed: 1, disks: 0, .. })), "{none:?}");
     }
 
     #[test]
     fn one_change_at_a_time_and_back() {
         let (mut s, space) = state(3);
-        s.apply(&Op::Space { space, op: SpaceOp::SetResiliency { resiliency: THREE } }).unwrap();
+        s.apply(&Op::Space {
+            space,
+            op: SpaceOp::SetShape { shape: RowShape { resiliency: THREE, ..s.spaces[&space].shape() } },
+        })
+        .unwrap();
         let slabs = reshaped(&s, space, RowNumber(0), |_| true).unwrap();
         s.apply(&Op::Space { space, op: SpaceOp::Reshape { row: RowNumber(0), slabs } }).unwrap();
-        let third = plan(&s, space, Resiliency::Simple);
+        let third = copies(&s, space, Resiliency::Simple);
         assert!(matches!(third, Err(StorageError::CopiesChange { .. })), "{third:?}");
         assert_eq!(
-            plan(&s, space, Resiliency::Mirror { copies: 2 }).unwrap(),
+            copies(&s, space, Resiliency::Mirror { copies: 2 }).unwrap(),
             Change { added: 0, freed: 8 * MIB }
         );
     }

@@ -327,7 +327,8 @@ fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
         }
         .to_owned(),
         redundancy: record.promised(),
-        copies_wanted: record.is_changing().then(|| record.resiliency.copies()),
+        copies_wanted: (record.is_changing() && !record.is_converting()).then(|| record.resiliency.copies()),
+        converted_percent: record.converted.map(|end| end.min(record.size) * 100 / record.size.max(1)),
         operational_status: operational.to_owned(),
         health_status: health.to_owned(),
         size: record.size,

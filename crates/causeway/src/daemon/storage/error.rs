@@ -191,19 +191,27 @@ pub enum StorageError {
         /// The media.
         media: MediaClass,
     },
-    /// The caller's: another number of copies for a virtual disk with parity, or parity for one with copies.
-    #[error(
-        "the virtual disk {name} has parity, or parity was requested: only the number of copies of simple and mirrored ones can change"
-    )]
-    CopiesOfParity {
-        /// The name.
-        name: String,
-    },
     /// An earlier change of the number of copies is not complete.
     #[error("the number of copies of the virtual disk {name} is being changed already")]
     CopiesChange {
         /// The name.
         name: String,
+    },
+    /// It is being converted to another resiliency or number of columns.
+    #[error("the virtual disk {name} is being converted to another resiliency or number of columns")]
+    IsConverting {
+        /// The name.
+        name: String,
+    },
+    /// The caller's: the pool has no room for the converted data.
+    #[error("the pool {pool} has no room to convert the virtual disk {name}, which would take {}", human_bytes(*bytes))]
+    NoRoomToConvert {
+        /// The name.
+        name: String,
+        /// Its pool.
+        pool: String,
+        /// Its slabs after the conversion, in bytes.
+        bytes: u64,
     },
     /// The caller's: too few disks have room for the copies.
     #[error("each part of the virtual disk {name} needs {needed} more {} with room, and there are {disks}", media.disks())]
@@ -502,13 +510,11 @@ impl StorageError {
             StorageError::NoRoomThere { .. } => {
                 "add disks of these media (causeway pool add-disk), or choose other media"
             }
-            StorageError::CopiesOfParity { .. } => {
-                "create another virtual disk with that resiliency (causeway space create), and copy the data to it"
-            }
             StorageError::CopiesChange { .. } => {
                 "wait until that change is complete (causeway job list), or revert it first"
             }
-            StorageError::NoRoomForCopies { .. } => {
+            StorageError::IsConverting { .. } => "wait until that is complete (causeway job list)",
+            StorageError::NoRoomToConvert { .. } | StorageError::NoRoomForCopies { .. } => {
                 "add disks (causeway pool add-disk), discard data, or destroy virtual disks"
             }
             StorageError::ColumnsTogether { pool, .. } => {

@@ -120,7 +120,7 @@ impl Repairer {
         }
     }
 
-    /// Spaces with a running job that changes their number of copies. It also copies the missed writes of their copies.
+    /// Spaces with a running job that changes their shape. It also copies the missed writes of their copies.
     fn reshaping(&self) -> BTreeSet<SpaceId> {
         let works = |job: &JobState| {
             matches!(job.why, None | Some(DelayReason::Paced { .. } | DelayReason::AfterJob(..)))
@@ -134,7 +134,7 @@ impl Repairer {
         jobs.filter_map(space).collect()
     }
 
-    /// Starts to change the number of copies of a space, also if its job was stopped by command.
+    /// Starts to change the shape of a space, also if its job was stopped by command.
     pub(super) fn reshape_now(&self, space: SpaceId) {
         self.stopped_by_command.lock().remove(&(Kind::Reshape, Subject::Space(space)));
         self.work_available.notify_one();
@@ -256,7 +256,7 @@ impl Repairer {
 
     async fn reshape(self: Arc<Repairer>, job: ReportedJob, space: SpaceId) {
         let name = self.pool.read(|s| s.spaces.get(&space).map_or_else(String::new, |r| r.name.clone()));
-        tracing::info!(space = name, "the number of copies of a virtual disk is being changed");
+        tracing::info!(space = name, "the resiliency or columns of a virtual disk are being changed");
         let mut passes = 0;
         loop {
             let change = self.change();
@@ -270,7 +270,10 @@ impl Repairer {
                 _ if !is_changing && self.pool.read(|s| !s.spaces.contains_key(&space)) => return,
                 // Resyncs copy the missed writes to disks that left or joined meanwhile.
                 Ok(_) if !is_changing => {
-                    tracing::info!(space = name, "all data of the virtual disk has the new number of copies");
+                    tracing::info!(
+                        space = name,
+                        "all data of the virtual disk has the new resiliency and columns"
+                    );
                     self.work_available.notify_one();
                     return;
                 }
@@ -287,7 +290,7 @@ impl Repairer {
                 },
                 Err(error) => DelayReason::Failed(error.to_string()),
             };
-            tracing::warn!(space = name, %why, "not all data has the new number of copies");
+            tracing::warn!(space = name, %why, "not all data has the new resiliency and columns");
             if !job.wait_for(why, change).await {
                 self.must_end(&job, (Kind::Reshape, Subject::Space(space)));
                 return;
@@ -506,7 +509,7 @@ fn waits_for(state: &State, disk: DiskNumber, reshaping: &BTreeSet<SpaceId>) -> 
     let rows = spaces.flat_map(|(_, record)| record.data_rows().map(move |(_, row)| (record, row)));
     for (record, row) in rows {
         let stale = |copy: &pool::SlabCopy| record.stale_regions(copy);
-        for column in row.slabs.chunks(record.slabs_in_set(record.resiliency_of(row)).max(1)) {
+        for column in row.slabs.chunks(record.shape_of(row).slabs_in_set().max(1)) {
             for mine in column.iter().filter(|c| c.place.disk == disk && stale(c) != 0) {
                 behind = true;
                 let has =

@@ -184,8 +184,7 @@ impl VirtualDisks for PoolShare {
 }
 
 fn describe(s: &State, space: SpaceId, record: &SpaceRecord) -> VirtualDisk {
-    let rows = record.data_rows().count() as u64;
-    let allocated = (rows * record.row_bytes(s.slab_bytes)).min(record.size);
+    let allocated = record.allocated_bytes(s.slab_bytes).min(record.size);
     VirtualDisk { number: space.0.into(), name: record.name.clone(), size: record.size, allocated }
 }
 

@@ -1,12 +1,11 @@
 //! Creates, resizes, renames and destroys virtual disks.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use disk::Media;
 use pool::jobs::Subject;
 use pool::{
-    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Provisioning, Resiliency, RowNumber, SpaceId,
+    CommitError, DiskNumber, DiskRecord, InvalidOp, MediaClass, Provisioning, Resiliency, SpaceId,
     SpaceRecord, State, UNIT, Usage,
 };
 
@@ -77,7 +76,7 @@ impl Pools {
         Ok(done(text, more.collect()))
     }
 
-    /// Changes the media, the number of copies, and the size of a virtual disk; or only its name.
+    /// Changes the media, the resiliency, the columns and the size of a virtual disk; or only its name.
     ///
     /// # Errors
     /// See [`StorageError`]. Changes before the failed one remain.
@@ -86,8 +85,8 @@ impl Pools {
         if let Some(media) = &change.media {
             all.push(self.set_space_media(name, class_of(media)).await?);
         }
-        if let Some(resiliency) = change.resiliency {
-            all.push(self.set_space_resiliency(name, resiliency).await?);
+        if change.resiliency.is_some() || change.columns.is_some() {
+            all.push(self.set_space_shape(name, change.resiliency, change.columns).await?);
         }
         if let Some(to) = &change.name {
             return self.rename_space(name, to).await;
@@ -225,11 +224,14 @@ impl OpenPool {
         let owners = self.writable()?;
         let record = self.pool.read(|s| {
             let record = s.spaces.get(&space).ok_or(InvalidOp::NoSpace(space))?;
+            if record.is_converting() {
+                return Ok(Err(StorageError::IsConverting { name: record.name.clone() }));
+            }
             // This check gives the caller the reason: the owner learns only that the change does not fit.
             s.check_shape(&SpaceRecord { size, ..SpaceRecord::clone(record) })?;
-            Ok((record.size, record.provisioning))
+            Ok(Ok((record.size, record.provisioning)))
         });
-        let (had, provisioning) = record.map_err(CommitError::Invalid)?;
+        let (had, provisioning) = record.map_err(CommitError::Invalid)??;
         if provisioning == Provisioning::Fixed && size >= had {
             self.pool.read(|s| fits(s, space, size))?;
             return self.grow_fixed(space, had, size).await;
@@ -272,10 +274,6 @@ fn whole_units(size: u64) -> Result<u64, StorageError> {
     size.checked_next_multiple_of(UNIT).ok_or(StorageError::Size(size))
 }
 
-fn rows_of(s: &State, space: SpaceId) -> BTreeSet<RowNumber> {
-    s.rows_of(space).map(|(row, _)| row).collect()
-}
-
 /// Checks that a fixed virtual disk has room for a new size.
 ///
 /// # Errors
@@ -292,8 +290,8 @@ fn cannot_grow(s: &State, space: SpaceId, size: u64) -> StorageError {
 /// The largest possible size of a fixed virtual disk: its rows, and those that still fit.
 fn size_possible(s: &State, space: SpaceId) -> u64 {
     let Some(record) = s.spaces.get(&space) else { return 0 };
-    let rows = rows_of(s, space).len() as u64 + pool::health::rows_to_grow(s, space);
-    rows * record.row_bytes(s.slab_bytes)
+    record.allocated_bytes(s.slab_bytes)
+        + pool::health::rows_to_grow(s, space) * record.row_bytes(s.slab_bytes)
 }
 
 /// Allocates all slabs of a fixed virtual disk.
@@ -395,6 +393,15 @@ pub(super) fn resiliency_of(setting: ResiliencySetting) -> Resiliency {
 
 /// The record of the requested virtual disk, and the number of bytes with its resiliency that fit into the pool.
 pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), StorageError> {
+    shape_on(s, new, class_of(&new.media))
+}
+
+/// [`shape`] on disks of these media.
+pub(super) fn shape_on(
+    s: &State,
+    new: &NewSpace,
+    media: MediaClass,
+) -> Result<(SpaceRecord, u64), StorageError> {
     let resiliency = match (new.resiliency, new.groups) {
         (setting, None | Some(1)) => resiliency_of(setting),
         (_, Some(GROUPS)) => Resiliency::LocalParity { groups: GROUPS, global: 1 },
@@ -403,7 +410,6 @@ pub(super) fn shape(s: &State, new: &NewSpace) -> Result<(SpaceRecord, u64), Sto
     if let Some(groups) = new.groups.filter(|g| *g != 1 && new.resiliency != ResiliencySetting::DualParity) {
         return Err(StorageError::Groups(groups));
     }
-    let media = class_of(&new.media);
     let usable = usable(s, media);
     // A mirror leaves one disk free, so that a lost one can be rebuilt.
     let mirror = || (usable.saturating_sub(1) / resiliency.copies()).clamp(1, COLUMNS_MIRROR) as u8;

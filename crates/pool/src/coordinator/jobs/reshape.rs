@@ -1,4 +1,4 @@
-//! Changes the number of copies of a space's rows.
+//! Changes the shape of a space's rows.
 
 use pool_seam::{JobOrder, NotMoved, Regions, RowNumber, SeamError, Shape};
 
@@ -9,15 +9,15 @@ use crate::{Pool, SpaceId, State};
 const REGIONS_AT_ONCE: usize = 8;
 
 impl Pool {
-    /// Spaces with rows whose number of copies differs from that of new rows.
+    /// Spaces with rows whose shape differs from that of new rows.
     pub fn to_reshape(&self) -> Vec<SpaceId> {
         self.read(|s| {
             s.spaces.iter().filter(|(_, record)| record.is_changing()).map(|(space, _)| *space).collect()
         })
     }
 
-    /// Changes the rows of a space to its current number of copies, and fills stale regions on present disks. Returns
-    /// why a row or copy is incomplete, if one is. Errors: the space is not open, or has another owner.
+    /// Changes the rows of a space to its current shape, and fills stale regions on present disks. Returns why a row or
+    /// copy is incomplete, if one is. Errors: the space is not open, or has another owner.
     pub async fn reshape(&self, space: SpaceId, job: &Job) -> Result<Option<NotMoved>, SeamError> {
         let (region_bytes, _) = self.regions();
         let bytes = self.read(|s| s.bytes_to_reshape(space));
@@ -32,7 +32,7 @@ impl Pool {
 }
 
 impl State {
-    /// Bytes of copies to create or free, and of stale regions.
+    /// Bytes of copies to create or free, of data to convert, and of stale regions.
     fn bytes_to_reshape(&self, space: SpaceId) -> u64 {
         let regions = Regions::new(self.slab_bytes);
         let region_bytes = self.slab_bytes / u64::from(regions.count());
@@ -42,6 +42,12 @@ impl State {
                 return 0;
             }
             let more = match row.shape {
+                Shape::Former if record.is_converting() => {
+                    // The row begins at this address; a part of it may be converted already.
+                    let bytes = record.former.row_bytes(self.slab_bytes);
+                    let start = u64::from(number.index()) * bytes;
+                    bytes - record.converted_end().saturating_sub(start).min(bytes)
+                }
                 Shape::Former => record.slabs_in_row().abs_diff(row.slabs.len()) as u64 * self.slab_bytes,
                 Shape::Current => 0,
             };

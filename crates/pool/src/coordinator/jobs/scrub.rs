@@ -72,8 +72,8 @@ impl Pool {
         self.read(|s| {
             let Some(record) = s.spaces.get(&space) else { return (0, 0) };
             let rows = record.data_rows();
-            rows.fold((0, 0), |(before, ahead), (row, _)| {
-                let bytes = s.slab_bytes * u64::from(record.columns);
+            rows.fold((0, 0), |(before, ahead), (row, of)| {
+                let bytes = record.shape_of(of).row_bytes(s.slab_bytes);
                 if row < next { (before + bytes, ahead) } else { (before, ahead + bytes) }
             })
         })

@@ -8,7 +8,7 @@ use crate::format::{Header, Kind, encode_record};
 use crate::metadata::{Encoded, Point};
 use crate::{
     DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, NewSlab, Op, Policy,
-    PoolId, Presence, Provisioning, Resiliency, RowNumber, SlabPlace, SpaceEpoch, SpaceId, SpaceOp,
+    PoolId, Presence, Provisioning, Resiliency, RowNumber, RowShape, SlabPlace, SpaceEpoch, SpaceId, SpaceOp,
     SpaceRecord, State, Usage,
 };
 
@@ -54,9 +54,9 @@ fn ops() -> Vec<Op> {
         name: name.into(),
         size,
         resiliency,
-        former: resiliency,
         interleave: 65536,
         columns,
+        former: RowShape { resiliency, interleave: 65536, columns },
         slot,
         ownership: Ownership { epoch, ..Ownership::default() },
         ..SpaceRecord::default()
@@ -81,7 +81,9 @@ fn ops() -> Vec<Op> {
         SpaceOp::Log { state: LogState { epoch, sequence: 0x0506, is_closed: false } },
         SpaceOp::Lost { record: LossRecord { units: 0x0304, at: [0x5000, 0x6000].into() } },
         SpaceOp::SetMedia { media: MediaClass::of([Media::Hdd]) },
-        SpaceOp::SetResiliency { resiliency: Resiliency::Mirror { copies: 3 } },
+        SpaceOp::SetShape {
+            shape: RowShape { resiliency: Resiliency::Mirror { copies: 3 }, interleave: 65536, columns: 1 },
+        },
         SpaceOp::Reshape {
             row: log,
             slabs: vec![

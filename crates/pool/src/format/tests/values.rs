@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use crate::format::{Areas, Claim, Claimant, Feature, FeatureClass, Label};
 use crate::{
     Absence, DiskId, DiskNumber, DiskRecord, FaultDomains, LossRecord, MediaClass, Membership, NewSlab, Op,
-    Policy, PoolId, Presence, Provisioning, Resiliency, RowNumber, ScrubRecord, SlabPlace, SpaceEpoch,
-    SpaceId, SpaceOp, SpaceRecord, State, Usage,
+    Policy, PoolId, Presence, Provisioning, Resiliency, RowNumber, RowShape, ScrubRecord, SlabPlace,
+    SpaceEpoch, SpaceId, SpaceOp, SpaceRecord, State, Usage,
 };
 
 /// The state after the operations that it accepts.
@@ -122,7 +122,7 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
     let epoch = || (0..3_u64).prop_map(SpaceEpoch);
     prop_oneof![
         6 => (space_record(), 0..3_u16).prop_map(|(record, slot)| SpaceOp::Create {
-            record: Box::new(SpaceRecord { slot, former: record.resiliency, ..record })
+            record: Box::new(SpaceRecord { slot, former: record.shape(), ..record })
         }),
         1 => Just(SpaceOp::Destroy),
         1 => name().prop_map(|name| SpaceOp::Rename { name }),
@@ -150,7 +150,10 @@ fn space_op() -> impl Strategy<Value = SpaceOp> {
             Just(Resiliency::Simple),
             (2..4_u8).prop_map(|copies| Resiliency::Mirror { copies }),
         ]
-        .prop_map(|resiliency| SpaceOp::SetResiliency { resiliency }),
+        .prop_map(|resiliency| SpaceOp::SetShape {
+            shape: RowShape { resiliency, interleave: 65536, columns: 1 }
+        }),
+        1 => any::<u8>().prop_map(|mib| SpaceOp::Converted { to: u64::from(mib) << 20 }),
         1 => (row(), prop::collection::vec(prop_oneof![
             (0..3_u8).prop_map(|index| NewSlab::Kept { index }),
             place().prop_map(|place| NewSlab::Free { place }),

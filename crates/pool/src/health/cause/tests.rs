@@ -342,12 +342,12 @@ fn a_disk_away_takes_no_room() {
         // The pool is full if a write finds no place, too.
         let mut row = 0;
         while may_grow(&s, vm) {
-            let slabs = crate::placement::row(&s, vm, |_| true).expect("a place");
+            let slabs = crate::placement::row(&s, vm, crate::RowNumber(0), |_| true).expect("a place");
             let op = SpaceOp::Allocate { row: RowNumber(row), first: s.next_generation, slabs };
             s.apply(&Op::Space { space: vm, op }).expect("a row");
             row += 1;
         }
-        assert!(row > 0 && crate::placement::row(&s, vm, |_| true).is_err());
+        assert!(row > 0 && crate::placement::row(&s, vm, crate::RowNumber(0), |_| true).is_err());
         assert!(fault_lines(&now(&s)).iter().any(|f| f.contains("Full")), "{:?}", fault_lines(&now(&s)));
     }
 }

@@ -241,7 +241,7 @@ fn rows_fit_as_placement_finds_them() {
             logged.fill(id, RowNumber::LOG, log).expect("its log");
             assert_eq!(rows_to_grow(&logged, id), with_log, "{slabs:?} {resiliency:?} {columns}");
             let mut rows = 0;
-            while let Ok(places) = crate::placement::row(&s, id, |_| true) {
+            while let Ok(places) = crate::placement::row(&s, id, crate::RowNumber(0), |_| true) {
                 s.fill(id, RowNumber(rows), places).expect("a row");
                 rows += 1;
             }

@@ -59,7 +59,7 @@ fn change(env: &Env, s: &State, step: u64) -> Vec<Op> {
         (2 | 3, _) => {
             let Some((&space, record)) = s.spaces.iter().nth(pick(s.spaces.len())) else { return rename };
             let row = RowNumber(pick(record.row_count(s.slab_bytes) as usize) as u32);
-            let Ok(slabs) = placement::row(s, space, |_| true) else { return rename };
+            let Ok(slabs) = placement::row(s, space, row, |_| true) else { return rename };
             vec![one(space, SpaceOp::Allocate { row, first: s.next_generation, slabs })]
         }
         (4, Some((space, row, of))) => vec![one(*space, SpaceOp::Free { row: *row, birth: of.birth })],

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pool_seam::{Moving, Regions, Resiliency, Row, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord};
+use pool_seam::{
+    Moving, Regions, Resiliency, Row, Shape, SlabCopy, SlabPlace, SpaceEpoch, SpaceRecord, Tree, UNIT,
+};
 
 use super::{ALL, SpaceOp, alone, only, sets};
 use crate::state::State;
@@ -29,8 +31,8 @@ impl State {
                 let mut resized = SpaceRecord::clone(self.space(space)?);
                 resized.size = *size;
                 self.check_shape(&resized)?;
-                let end = resized.row_count(self.slab_bytes);
-                if resized.data_rows().any(|(row, _)| u64::from(row.0) >= end) {
+                let is_outside = |row| !resized.has_place_for(row, self.slab_bytes);
+                if resized.is_converting() || resized.data_rows().any(|(row, _)| is_outside(row)) {
                     return Err(InvalidOp::SpaceInUse(space));
                 }
                 self.spaces.insert(space, Arc::new(resized));
@@ -146,8 +148,14 @@ impl State {
                 *self.row_mut(space, *row, None)?.copy_mut(usize::from(*index)).ok_or(outdated)? = copy;
                 self.give_back(space, *row, old.place);
             }
-            SpaceOp::SetResiliency { resiliency } => self.set_resiliency(space, *resiliency)?,
+            SpaceOp::SetShape { shape } => self.set_shape(space, *shape)?,
             SpaceOp::Reshape { row, slabs } => self.reshape(space, *row, slabs)?,
+            SpaceOp::Converted { to } => {
+                check(self.space(space)?.converted.is_some_and(|converted| converted < *to))?;
+                check(to.is_multiple_of(UNIT))?;
+                self.space_mut(space)?.converted = Some(*to);
+                self.end_change(space)?;
+            }
             SpaceOp::Own { ownership } => {
                 check(ownership.epoch > self.space(space)?.ownership.epoch && ownership.request == 0)?;
                 check(ownership.epoch.pool_epoch() == self.epoch())?;
@@ -236,10 +244,16 @@ impl State {
     pub(in crate::state) fn check_space(&self, record: &SpaceRecord) -> Result<(), InvalidOp> {
         self.check_shape(record)?;
         if record.is_changing() {
-            self.check_shape(&SpaceRecord { resiliency: record.former, ..record.clone() })?;
+            let mut former = SpaceRecord { rows: Tree::default(), ..record.clone() };
+            former.set_shape(record.former);
+            self.check_shape(&former)?;
         }
         let is_taken = self.spaces.values().any(|other| other.slot == record.slot);
-        let may_change = record.former.can_become(record.resiliency);
+        let is_converting = record.is_changing() && record.converted.is_some_and(|c| c.is_multiple_of(UNIT));
+        let may_change = match record.converted {
+            Some(_) => is_converting && record.half < 2,
+            None => record.former.differs_in_copies_only(&record.shape()) && record.half < 2,
+        };
         if record.slot >= SLOTS || is_taken || !may_change || !record.loss.is_sound() {
             return Err(InvalidOp::BadShape("the record of a virtual disk is invalid"));
         }
@@ -262,11 +276,10 @@ impl State {
         let record = Arc::clone(self.space(space)?);
         let bad = InvalidOp::BadRow { space, row, slabs: slabs.len() };
         let is_log = row == RowNumber::LOG;
+        let shape = record.shape_at(row);
         let fits = match is_log {
             true => !slabs.is_empty(),
-            false => {
-                slabs.len() == record.slabs_in_row() && u64::from(row.0) < record.row_count(self.slab_bytes)
-            }
+            false => slabs.len() == shape.slabs() && self.may_allocate(&record, row),
         };
         if !fits || record.rows.contains_key(&row) {
             return Err(bad);
@@ -280,7 +293,7 @@ impl State {
             }
             let on_disk = seen.entry(place.disk).or_default();
             if !on_disk.insert(place.slab)
-                || on_disk.len() > 1 && (is_log || record.resiliency != Resiliency::Simple)
+                || on_disk.len() > 1 && (is_log || shape.resiliency != Resiliency::Simple)
             {
                 return Err(InvalidOp::SameDisk(place.disk));
             }
@@ -290,8 +303,19 @@ impl State {
         let copies =
             slabs.iter().map(|place| Ok(SlabCopy { stale_regions: 0, ..self.take(space, row, *place)? }));
         let copies = copies.collect::<Result<Vec<SlabCopy>, InvalidOp>>()?;
-        self.space_mut(space)?.rows.insert(row, Row::new(first, copies));
+        let mut new = Row::new(first, copies);
+        if !is_log && row.half() != record.half {
+            new.shape = Shape::Former;
+        }
+        self.space_mut(space)?.rows.insert(row, new);
         Ok(())
+    }
+
+    /// Whether a row may be allocated: not where all data was converted.
+    pub(super) fn may_allocate(&self, record: &SpaceRecord, row: RowNumber) -> bool {
+        let end = (u64::from(row.index()) + 1) * record.shape_at(row).row_bytes(self.slab_bytes);
+        let is_converted = row.half() != record.half && end <= record.converted_end();
+        record.has_place_for(row, self.slab_bytes) && !is_converted
     }
 
     fn ready(

@@ -1,7 +1,7 @@
 //! The operations on a space. Numbers and fields on the disk: `docs/on-disk-format.md`.
 
 use pool_seam::{
-    LogState, LossRecord, MediaClass, Membership, Ownership, Resiliency, ScrubRecord, SlabPlace, SpaceEpoch,
+    LogState, LossRecord, MediaClass, Membership, Ownership, RowShape, ScrubRecord, SlabPlace, SpaceEpoch,
     SpaceRecord,
 };
 
@@ -45,10 +45,13 @@ pub enum SpaceOp {
     CancelMove { row: RowNumber },
     /// Replaces a slab of the row by another one, which is wholly stale.
     Replace { row: RowNumber, index: u8, to: SlabPlace },
-    /// Changes the resiliency of new rows; existing rows with another one are of the former shape.
-    SetResiliency { resiliency: Resiliency },
-    /// Changes a row to the space's resiliency, with these slabs.
+    /// Changes the shape of new rows; existing rows with another one are of the former shape. If only the number of
+    /// copies differs, they are reshaped; otherwise this begins a conversion.
+    SetShape { shape: RowShape },
+    /// Changes a row to the space's number of copies, with these slabs.
     Reshape { row: RowNumber, slabs: Vec<NewSlab> },
+    /// The data of all addresses below this one is in rows of the current half.
+    Converted { to: u64 },
     /// Changes the owner.
     Own { ownership: Ownership },
     /// The owner's request with this number was carried out, or refused.

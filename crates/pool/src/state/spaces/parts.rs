@@ -26,12 +26,16 @@ impl State {
                 let fits = match number {
                     RowNumber::LOG => !row.slabs.is_empty(),
                     _ => {
-                        row.slabs.len() == record.slabs_with(record.resiliency_of(row))
-                            && u64::from(number.0) < record.row_count(self.slab_bytes)
+                        row.slabs.len() == record.shape_of(row).slabs()
+                            && record.has_place_for(number, self.slab_bytes)
                     }
                 };
                 let is_former = row.shape == Shape::Former;
                 if is_former && !record.is_changing() {
+                    return Err(bad);
+                }
+                let is_of_other_half = number != RowNumber::LOG && number.half() != record.half;
+                if number != RowNumber::LOG && record.is_converting() && is_former != is_of_other_half {
                     return Err(bad);
                 }
                 if !fits || row.moving().is_some_and(|m| usize::from(m.index) >= row.slabs.len()) {

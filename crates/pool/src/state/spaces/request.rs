@@ -86,10 +86,10 @@ fn translate(
             if record.rows.contains_key(&row) || row == RowNumber::LOG {
                 return Err(Refusal::Invalid);
             }
-            if u64::from(row.0) >= record.row_count(state.slab_bytes) {
+            if !state.may_allocate(record, row) {
                 return Err(Refusal::NoRoom(NoPlace::NoSuchRow(space)));
             }
-            let slabs = placement::row(state, space, usable).map_err(Refusal::NoRoom)?;
+            let slabs = placement::row(state, space, row, usable).map_err(Refusal::NoRoom)?;
             SpaceOp::Allocate { row, first: state.next_generation, slabs }
         }
         OwnerOp::Ready { row, birth, ref written } => {
@@ -180,6 +180,12 @@ fn translate(
                 return Err(Refusal::Invalid);
             }
             SpaceOp::SetSize { size: to }
+        }
+        OwnerOp::Converted { from, to } => {
+            if record.converted != Some(from) {
+                return Err(Refusal::Invalid);
+            }
+            SpaceOp::Converted { to }
         }
         OwnerOp::Scrub(record) => SpaceOp::Scrub { record },
         OwnerOp::Lost(ref record) => SpaceOp::Lost { record: record.clone() },

@@ -1,56 +1,65 @@
-//! Changes the number of copies of the rows of a space, one after the other (`docs/0004-spaces.md`, section H). All
-//! checks precede the first change.
+//! Changes the shape of the rows of a space (`docs/0004-spaces.md`, section H): their number of copies in place, one row
+//! after the other, or everything by a conversion. All checks precede the first change.
 //!
 //! Invariants:
-//! 1. All rows of the former shape have the space's former resiliency. It differs from the current one exactly while
-//!    there are such rows. While the log has fewer replicas than the current resiliency requires, it counts as such a
-//!    row.
+//! 1. All rows of the former shape have the space's former shape. It differs from the current one exactly while there
+//!    are such rows. While the log has fewer replicas than the current resiliency requires, it counts as such a row.
 //! 2. After a reshape, a region of a set has at least as many current copies as before, or as many as the new
 //!    resiliency has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pool_seam::{Regions, Resiliency, Row, Shape, SlabCopy, SpaceRecord};
+use pool_seam::{Regions, Resiliency, Row, RowShape, Shape, SlabCopy, SpaceRecord};
 
 use super::{NewSlab, sets};
 use crate::state::State;
 use crate::{InvalidOp, RowNumber, SpaceId};
 
 impl State {
-    /// Sets the resiliency of new rows. Existing rows with this resiliency are then of the current shape, the others
-    /// of the former one.
-    pub(super) fn set_resiliency(&mut self, space: SpaceId, to: Resiliency) -> Result<(), InvalidOp> {
+    /// Sets the shape of new rows. Existing rows with this shape are then of the current shape, the others of the former
+    /// one.
+    pub(super) fn set_shape(&mut self, space: SpaceId, to: RowShape) -> Result<(), InvalidOp> {
         let record = Arc::clone(self.space(space)?);
-        if !record.resiliency.can_become(to) {
-            return Err(InvalidOp::BadShape("the number of copies can be changed only without parity"));
+        if record.is_converting() {
+            return Err(InvalidOp::BadShape("the virtual disk is being converted"));
         }
-        let mut changed = SpaceRecord { resiliency: to, ..SpaceRecord::clone(&record) };
+        let mut changed = SpaceRecord::clone(&record);
+        changed.set_shape(to);
         self.check_shape(&changed)?;
-        let mut others =
-            record.data_rows().map(|(_, row)| record.resiliency_of(row)).filter(|had| *had != to);
+        let mut others = record.data_rows().map(|(_, row)| record.shape_of(row)).filter(|had| *had != to);
         let former = others.next();
         if others.any(|other| Some(other) != former) {
             return Err(InvalidOp::BadShape("its rows already have two different numbers of copies"));
         }
-        let before = if record.resiliency == to { record.former } else { record.resiliency };
+        let before = if record.shape() == to { record.former } else { record.shape() };
         let former = former.unwrap_or(before);
+        let is_conversion = !former.differs_in_copies_only(&to);
+        if is_conversion {
+            if record.is_changing() {
+                return Err(InvalidOp::BadShape("its number of copies is being changed"));
+            }
+            (changed.half, changed.converted) = (record.half ^ 1, Some(0));
+            // A scrub reads rows in the order of their numbers.
+            changed.scrub.next = RowNumber(0);
+        }
         let log = record.rows.get(&RowNumber::LOG);
-        let is_short = |log: &Row| log.slabs.len() < changed.log_replicas();
-        let is_log_short = former != to && log.is_some_and(is_short);
-        let is_done = !is_log_short && record.data_rows().all(|(_, row)| record.resiliency_of(row) == to);
-        changed.former = if is_done { to } else { former };
+        let is_short = |log: &Row| log.slabs.len() < to.log_replicas();
+        // A log on the only disk of a pool does not hold up a conversion.
+        let needs_more = to.log_replicas() > former.log_replicas() || !is_conversion;
+        let is_log_short = former != to && needs_more && log.is_some_and(is_short);
+        changed.former = former;
         let rows: Vec<RowNumber> = record.rows.keys().copied().collect();
         for number in rows {
             let Some(row) = changed.rows.get_mut(&number) else { continue };
             let is_present = match number {
                 RowNumber::LOG => !is_log_short,
-                _ => record.resiliency_of(row) == to,
+                _ => record.shape_of(row) == to,
             };
             row.shape = if is_present { Shape::Current } else { Shape::Former };
         }
         self.spaces.insert(space, Arc::new(changed));
-        Ok(())
+        self.end_change(space)
     }
 
     pub(super) fn reshape(
@@ -65,7 +74,9 @@ impl State {
         let is_log = number == RowNumber::LOG;
         let is_long = is_log && row.slabs.len() > record.log_replicas();
         let has_shape = row.shape == Shape::Current && !is_long;
-        if has_shape || row.moving().is_some() || row.is_new && !is_log {
+        // The data of other rows of a conversion is copied.
+        let is_converted = !is_log && record.is_converting();
+        if has_shape || is_converted || row.moving().is_some() || row.is_new && !is_log {
             return Err(outdated);
         }
         let needed = if is_log { record.log_replicas() } else { record.slabs_in_row() };
@@ -148,12 +159,15 @@ impl State {
         Ok(())
     }
 
-    /// When no row is of the former shape any more, sets the former resiliency to the current one.
+    /// When no row is of the former shape any more, and everything is converted, sets the former shape to the current
+    /// one.
     pub(super) fn end_change(&mut self, space: SpaceId) -> Result<(), InvalidOp> {
         let record = self.space(space)?;
-        if record.is_changing() && !record.rows.values().any(|row| row.shape == Shape::Former) {
+        let is_converted = record.converted_end() >= record.size;
+        if record.is_changing() && is_converted && !record.rows.values().any(|row| row.shape == Shape::Former)
+        {
             let record = self.space_mut(space)?;
-            record.former = record.resiliency;
+            (record.former, record.converted) = (record.shape(), None);
         }
         Ok(())
     }

@@ -374,7 +374,7 @@ fn new_slabs_are_on_usable_disks() {
     assert_eq!(copies, [true, false]);
     let one = carry_out(&s, &request, |_| false);
     assert!(matches!(one, RequestOutcome::Record { refused: Some(Refusal::NoRoom(_)), .. }), "{one:?}");
-    let mut record = SpaceRecord { former: mirror("m").resiliency, slot: 16, ..mirror("m") };
+    let mut record = SpaceRecord { former: mirror("m").shape(), slot: 16, ..mirror("m") };
     record.name = "other".into();
     assert!(
         matches!(placement::log_row(&s, &record, |_| true), Err(NoPlace::NoRoom { .. })),

@@ -1,6 +1,6 @@
 //! Changes of the number of copies.
 
-use pool_seam::Shape;
+use pool_seam::{RowShape, Shape};
 
 use super::*;
 use crate::{DiskRecord, FaultDomains, NewSlab, Resiliency};
@@ -9,7 +9,8 @@ const TWO: Resiliency = Resiliency::Mirror { copies: 2 };
 const THREE: Resiliency = Resiliency::Mirror { copies: 3 };
 
 fn set(s: &mut State, resiliency: Resiliency) -> Result<(), InvalidOp> {
-    s.apply(&op(SpaceOp::SetResiliency { resiliency }))
+    let shape = RowShape { resiliency, ..record(s).shape() };
+    s.apply(&op(SpaceOp::SetShape { shape }))
 }
 
 fn reshape(s: &mut State, number: u64, row: RowNumber) -> Option<Refusal> {
@@ -37,7 +38,7 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     let mut s = written(4);
     let (birth, before) = (row(&s).birth, row(&s).slabs.to_vec());
     set(&mut s, THREE).unwrap();
-    assert!(record(&s).is_changing() && record(&s).former == TWO);
+    assert!(record(&s).is_changing() && record(&s).former.resiliency == TWO);
     assert_eq!((row(&s).shape, record(&s).promised()), (Shape::Former, 1));
     // New rows have three copies from the beginning.
     assert_eq!(ask(&mut s, 3, [OwnerOp::Allocate { row: RowNumber(1) }]), None);
@@ -52,7 +53,7 @@ fn a_row_gets_a_third_copy_and_gives_it_up() {
     assert_eq!(reshape(&mut s, 6, RowNumber::LOG), None);
     let log = &record(&s).rows[&RowNumber::LOG];
     assert_eq!((log.slabs.len(), log.slabs[2].stale_regions), (3, ALL));
-    assert!(!record(&s).is_changing() && record(&s).former == THREE);
+    assert!(!record(&s).is_changing() && record(&s).former.resiliency == THREE);
     // Back to two copies: the copy without current regions is removed.
     let used = s.slabs_allocated();
     set(&mut s, TWO).unwrap();
