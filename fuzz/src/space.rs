@@ -13,7 +13,7 @@ const BLOCKS: u64 = 16;
 
 /// The same bytes as a header, as the body of a record, and as changes of a ring with records.
 pub fn log(bytes: &[u8]) {
-    let id = ReplicaId { pool: PoolId([1; 16]), space: SpaceId(1), index: 0, allocation: 1 };
+    let id = ReplicaId { pool: PoolId([1; 16]), space: SpaceId(1), allocation: 1 };
     if let Ok(header) = Header::decode(bytes, &id) {
         assert_eq!(header.encode(&id), bytes, "one form for one value");
     }
