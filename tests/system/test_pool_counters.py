@@ -239,7 +239,7 @@ def test_a_disk_with_writes_of_its_own_is_not_taken_by_itself(machine):
     assert "--accept-loss" in refused["message"] and refused["perceived_severity"] == 5, refused
     time.sleep(5)
     assert machine.status()["disks_missing"] == 1
-    assert [e["kind"] for e in events(machine)].count("DiskRefused") == 1, "it is told once"
+    assert [e["kind"] for e in events(machine)].count("DiskRefused") == 1, "the refusal is reported once"
     assert "--accept-loss" in machine.refused("disk", "return", "tank/0")
     assert "returned to the pool" in machine("disk", "return", "tank/0", "--accept-loss")
     machine.until_healthy()

@@ -18,11 +18,11 @@
 
 mod bed;
 mod chaos;
-mod copies;
 mod disks;
 mod final_check;
 mod jobs;
 mod random;
+mod row_shapes;
 mod second_disk;
 mod server_run;
 mod shape;
@@ -40,11 +40,11 @@ use shape::Shape;
 pub(crate) fn run(seed: u64) -> Vec<Image> {
     virtual_time(async {
         let mut random = Random::new(seed);
-        let (copies_change, removes_second_disk) =
-            (copies::is_tested_in(seed), second_disk::is_tested_in(seed));
-        let has_conversions = copies::are_conversions_tested_in(seed);
+        let (shapes_change, removes_second_disk) =
+            (row_shapes::is_tested_in(seed), second_disk::is_tested_in(seed));
+        let has_conversions = row_shapes::are_conversions_tested_in(seed);
         let mut shape =
-            Shape { copies_change, has_conversions, removes_second_disk, ..Shape::of(&mut random) };
+            Shape { shapes_change, has_conversions, removes_second_disk, ..Shape::of(&mut random) };
         if has_conversions {
             // So large that a conversion takes several windows.
             shape.spaces.iter_mut().for_each(|record| record.size *= 2);

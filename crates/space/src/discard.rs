@@ -21,7 +21,7 @@ use crate::view::{layout, route};
 use crate::write::{Blocked, Target};
 
 /// Bytes of the space that are cut into runs at a time.
-const WINDOW: u64 = 64 << 20;
+const PART: u64 = 64 << 20;
 
 impl Space {
     /// Discards whole units: after success they read as zeros, durably after a flush. After an error each unit is
@@ -44,7 +44,7 @@ impl Inner {
     pub(crate) async fn discard(self: &Arc<Inner>, range: Range<u64>) -> Result<(), SpaceError> {
         let mut at = range.start;
         while at < range.end {
-            let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
+            let end = (at / PART + 1).saturating_mul(PART).min(range.end);
             let _mapped = self.window.wait_outside(at..end).await;
             let view = self.view.get().value;
             let map = layout(&view);
@@ -71,7 +71,7 @@ impl Inner {
         while at < range.end {
             let view = self.view.get().value;
             at = next_ready(&view, layout, at, range.end);
-            let end = (at / WINDOW + 1).saturating_mul(WINDOW).min(range.end);
+            let end = (at / PART + 1).saturating_mul(PART).min(range.end);
             let mut coded = Vec::new();
             for run in layout.runs(at, end - at, GROUP) {
                 if view.record.rows.get(&run.at.row).is_none_or(|row| row.is_new) {

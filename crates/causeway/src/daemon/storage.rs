@@ -8,7 +8,6 @@
 
 mod allocations;
 mod attach;
-mod copies;
 mod counting;
 mod create;
 mod describe;
@@ -30,6 +29,7 @@ mod reporter;
 mod resuming;
 mod returning;
 mod shared;
+mod space_shape;
 mod spaces;
 mod stored_attachments;
 

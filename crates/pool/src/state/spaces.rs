@@ -157,11 +157,10 @@ pub(super) fn only(
 
 /// The sets of slabs, and how many slabs of each suffice to recover the set.
 fn sets(record: &SpaceRecord, number: RowNumber, row: &Row) -> Vec<(Range<usize>, usize)> {
-    let (resiliency, slabs) = (record.resiliency_of(row), row.slabs.len());
-    let size = match () {
-        () if number == RowNumber::LOG => return vec![(0..slabs, 1)],
-        () if resiliency.is_parity() => slabs,
-        () => resiliency.copies(),
-    };
-    (0..slabs / size).map(|set| (set * size..(set + 1) * size, size - resiliency.failures())).collect()
+    if number == RowNumber::LOG {
+        return vec![(0..row.slabs.len(), 1)];
+    }
+    let shape = record.shape_of(row);
+    let (size, needed) = (shape.slabs_in_set(), shape.slabs_in_set() - shape.resiliency.failures());
+    (0..usize::from(shape.sets())).map(|set| (set * size..(set + 1) * size, needed)).collect()
 }

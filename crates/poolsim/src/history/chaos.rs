@@ -8,7 +8,7 @@ use pool_seam::{JobOrder, Owner, RowNumber, UNIT};
 
 use super::bed::{Server, TestBed};
 use super::random::Random;
-use super::{copies, second_disk};
+use super::{row_shapes, second_disk};
 use crate::model::Model;
 use crate::process::ProcessState;
 
@@ -156,8 +156,8 @@ pub(super) async fn repair_all(bed: &TestBed, server: &Server) {
     }
     for space in 0..server.spaces.len() {
         resync(bed, server, space).await;
-        if bed.shape.copies_change {
-            copies::finish(bed, server, space).await;
+        if bed.shape.shapes_change {
+            row_shapes::finish(bed, server, space).await;
             resync(bed, server, space).await;
         }
         run(bed, server, space, JobOrder::Resolve).await;

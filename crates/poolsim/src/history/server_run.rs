@@ -12,7 +12,7 @@ use pool_seam::Owner;
 
 use super::bed::{Server, TestBed, options};
 use super::random::Random;
-use super::{chaos, copies, jobs, second_disk, users};
+use super::{chaos, jobs, row_shapes, second_disk, users};
 use crate::process::{Fences, ProcessState};
 use crate::world::World;
 
@@ -63,14 +63,14 @@ pub(super) async fn run(
     let chaos = chaos::chaos(bed, server, mishaps, random.fork());
     let chores = random.below(8);
     let jobs = jobs::jobs(bed, server, chores, random.fork());
-    let copies = async {
-        if bed.shape.copies_change {
+    let shapes = async {
+        if bed.shape.shapes_change {
             // Drawn last, so that the rest of the history is the same as without changes of the copies.
             let mut random = Random::new(bed.seed ^ bed.machine.events() << 32);
-            copies::changes(bed, server, random.below(6), random.fork()).await;
+            row_shapes::changes(bed, server, random.below(6), random.fork()).await;
         }
     };
-    let work = join4(join_all(of_spaces), chaos, jobs, copies);
+    let work = join4(join_all(of_spaces), chaos, jobs, shapes);
     let is_over = async {
         while bed.machine.is_on() && killed.is_none_or(|at| bed.env.now() < at) {
             bed.env.sleep(Duration::from_millis(2)).await;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use pool::SpaceRecord;
 use pool_seam::{MediaClass, Provisioning, Resiliency, RowShape};
 
-use super::copies;
 use super::random::Random;
+use super::row_shapes;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,7 +22,7 @@ pub(super) struct Shape {
     /// Disks are removed, damaged and rolled back.
     pub(super) has_mishaps: bool,
     /// Jobs change the number of copies of spaces.
-    pub(super) copies_change: bool,
+    pub(super) shapes_change: bool,
     /// Jobs convert spaces to any other shape.
     pub(super) has_conversions: bool,
     /// A disk is taken offline beside one that was rolled back.
@@ -45,7 +45,7 @@ impl Shape {
         let spaces: Vec<_> = (0..spaces).map(|n| space(n, disks, is_simple, random)).collect();
         let delay = (!random.one_in(5)).then(|| Duration::from_millis(1 + random.below(4)));
         let is_fenced = !random.one_in(3);
-        let (copies_change, has_conversions, removes_second_disk) = (false, false, false);
+        let (shapes_change, has_conversions, removes_second_disk) = (false, false, false);
         let has_mishaps = !is_simple;
         Shape {
             disks,
@@ -53,7 +53,7 @@ impl Shape {
             delay,
             is_fenced,
             has_mishaps,
-            copies_change,
+            shapes_change,
             has_conversions,
             removes_second_disk,
         }
@@ -61,8 +61,8 @@ impl Shape {
 
     /// The shapes that a space may get.
     pub(super) fn shapes_of(&self, space: usize) -> Vec<RowShape> {
-        match self.copies_change {
-            true => copies::of(&self.spaces[space], self.disks, self.has_conversions),
+        match self.shapes_change {
+            true => row_shapes::of(&self.spaces[space], self.disks, self.has_conversions),
             false => Vec::new(),
         }
     }

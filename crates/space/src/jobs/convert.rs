@@ -44,7 +44,7 @@ impl Job {
                 if is_copied && freed.is_ok() && !inner.view.get().value.record.is_converting() {
                     return Ok(());
                 }
-                let rows = former_rows(&inner.view.get().value);
+                let rows = former_rows(&inner.view.get().value, u64::MAX);
                 self.note_unfinished(rows.into_iter().map(|row| (row, 0)));
                 return Ok(());
             }
@@ -161,8 +161,7 @@ impl Inner {
             let start = u64::from(row.index()) * old.row_bytes();
             start..(start + old.row_bytes()).min(view.record.size)
         };
-        let mut rows = former_rows(&view);
-        rows.retain(|row| converted >= addresses(row).end);
+        let rows = former_rows(&view, converted);
         if rows.is_empty() {
             return Ok(());
         }
@@ -179,10 +178,13 @@ impl Inner {
     }
 }
 
-/// The rows that the former shape has during a conversion.
-fn former_rows(view: &SpaceView) -> Vec<RowNumber> {
+/// The rows of the former shape whose last address in the space is below `end`.
+fn former_rows(view: &SpaceView, end: u64) -> Vec<RowNumber> {
+    let bytes = view.record.former.row_bytes(view.slab_bytes);
+    let is_below =
+        |row: &RowNumber| (u64::from(row.index()) + 1).saturating_mul(bytes).min(view.record.size) <= end;
     let half = RowNumber::new(view.record.half ^ 1, 0).rest_of_half();
-    view.record.rows.range(half).map(|(row, _)| *row).collect()
+    view.record.rows.range(half).map(|(row, _)| *row).take_while(is_below).collect()
 }
 
 /// Cuts a range at multiples of `length`.

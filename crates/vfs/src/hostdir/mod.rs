@@ -233,11 +233,7 @@ impl HostDir {
 
     /// Runs `work` in the thread pool; on a memory file system at once.
     fn run<T: Send + 'static>(&self, work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static) -> Io<T> {
-        if self.tree.all_memory.load(Ordering::Relaxed) {
-            return Io::Done(work(&self.tree));
-        }
-        let tree = Arc::clone(&self.tree);
-        Io::Pending(self.tree.pool.run(move || work(&tree)))
+        self.run_in(None, work)
     }
 
     /// [`HostDir::run`] for a change of the name `path`, after the earlier changes in its directory.
@@ -246,11 +242,24 @@ impl HostDir {
         path: &VfsPath,
         work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static,
     ) -> Io<T> {
+        self.run_in(Some(self.tree.name_change_queue(path)), work)
+    }
+
+    /// [`HostDir::run`], after the earlier calls of a queue.
+    fn run_in<T: Send + 'static>(
+        &self,
+        queue: Option<&Arc<SerialQueue>>,
+        work: impl FnOnce(&Arc<Tree>) -> T + Send + 'static,
+    ) -> Io<T> {
         if self.tree.all_memory.load(Ordering::Relaxed) {
             return Io::Done(work(&self.tree));
         }
         let tree = Arc::clone(&self.tree);
-        Io::Pending(self.tree.pool.run_in(self.tree.name_change_queue(path), move || work(&tree)))
+        let job = move || work(&tree);
+        Io::Pending(match queue {
+            Some(queue) => self.tree.pool.run_in(queue, job),
+            None => self.tree.pool.run(job),
+        })
     }
 }
 
@@ -327,11 +336,7 @@ impl Vfs for HostDir {
             let changes = tree.watched_changes()?;
             Some(Box::new(changes.watch(tree, &directory, recursive, &report)))
         };
-        if recursive && !self.tree.all_memory.load(Ordering::Relaxed) {
-            let tree = Arc::clone(&self.tree);
-            return Io::Pending(self.tree.pool.run_in(&self.tree.walks, move || begin(&tree)));
-        }
-        self.run(begin)
+        self.run_in(recursive.then_some(&self.tree.walks), begin)
     }
 }
 

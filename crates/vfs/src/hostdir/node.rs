@@ -103,8 +103,9 @@ impl Drop for Open {
         };
         match device.memory {
             true => close(),
-            // Files that clients delete one after the other: one wake-up for all.
-            false if device.local && self.shared.slow_close.load(Ordering::Relaxed) => {
+            // Files that clients delete one after the other: one wake-up for all. The close of a file that was written
+            // may write its data: such ones do not wait for each other.
+            false if device.local && !writes && self.shared.slow_close.load(Ordering::Relaxed) => {
                 drop(tree.pool.run_in(&tree.closes, close));
             }
             false => drop(tree.pool.run(close)),

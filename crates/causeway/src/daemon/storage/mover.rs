@@ -338,8 +338,8 @@ fn is_uneven(s: &State) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pool::testing::disk;
-    use pool::{DiskId, DiskRecord, Op, PoolId, Resiliency, RowNumber, SlabPlace, SpaceRecord};
+    use pool::testing::{disk, mirror};
+    use pool::{DiskId, DiskRecord, Op, PoolId, RowNumber, SlabPlace};
 
     use super::*;
 
@@ -348,14 +348,7 @@ mod tests {
         for n in 0..disks {
             s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).expect("a disk");
         }
-        let record = SpaceRecord {
-            name: "m".into(),
-            size: 32 << 20,
-            resiliency: Resiliency::Mirror { copies: 2 },
-            interleave: 64 << 10,
-            columns: 1,
-            ..SpaceRecord::default()
-        };
+        let record = mirror("m");
         let space = s.make(record);
         for row in 0..4 {
             let slabs = [0, 1].map(|d| SlabPlace { disk: DiskNumber(d), slab: row });

@@ -227,7 +227,11 @@ async fn until(w: &World, id: FileId, last: &str) -> Vec<(A, String)> {
     let mut all = Vec::new();
     while !all.iter().any(|(_, name)| name == last) {
         let next = next_events(w, id, true, F::all());
-        all.extend(tokio::time::timeout(Duration::from_secs(30), next).await.expect("it is told"));
+        all.extend(
+            tokio::time::timeout(Duration::from_secs(30), next)
+                .await
+                .expect("the server reports the changes"),
+        );
     }
     all
 }

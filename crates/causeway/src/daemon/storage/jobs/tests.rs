@@ -2,8 +2,8 @@ use arena::{Arena, IoBuf};
 use disk::{Disk, MemoryDisk, MemoryOptions};
 use env::Ctx;
 use pool::format::Claimant;
-use pool::testing::disk;
-use pool::{Absence, CreateOptions, NewDisk, Op, Resiliency, RowNumber, SlabPlace, SpaceOp, SpaceRecord};
+use pool::testing::{disk, mirror};
+use pool::{Absence, CreateOptions, NewDisk, Op, RowNumber, SlabPlace, SpaceOp, SpaceRecord};
 use pool_local::LocalOptions;
 
 use super::*;
@@ -19,14 +19,7 @@ async fn pool_with_repairer(env: &Env, jobs: JobsSection) -> (Pool, SpaceId, Arc
     let by = Claimant { host: "here".into(), machine: [1; 16], boot: [1; 16], process: 7 };
     let options = CreateOptions { slab_bytes: Some(2 << 20), ..CreateOptions::new("tank", by) };
     let pool = Pool::create(env, &arena, &disks, options).await.expect("a pool");
-    let record = SpaceRecord {
-        name: "vm".into(),
-        size: 8 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        ..SpaceRecord::default()
-    };
+    let record = SpaceRecord { size: 8 << 20, ..mirror("vm") };
     let data = LocalPool::open(env, &arena, &pool, LocalOptions::default()).await;
     let space = data.create(record).await.expect("a space");
     let vm = data.disk(space).expect("the space");
@@ -100,14 +93,7 @@ fn a_stale_disk_waits_for_the_absent_source() {
     for n in 0..3 {
         s.apply(&Op::AddDisk { disk: DiskNumber(n), record: disk(n) }).expect("a disk");
     }
-    let record = SpaceRecord {
-        name: "vm".into(),
-        size: 2 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        ..SpaceRecord::default()
-    };
+    let record = SpaceRecord { size: 2 << 20, ..mirror("vm") };
     let space = s.make(record);
     let slabs = [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 });
     s.fill(space, RowNumber(0), slabs).expect("free slabs");

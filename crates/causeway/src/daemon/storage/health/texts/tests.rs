@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use pool::jobs::{DelayReason, JobId, Kind, Subject};
-use pool::testing::disk;
-use pool::{DiskRecord, FaultDomains, MediaClass, Op, Resiliency, RowNumber, SlabPlace, SpaceRecord, Usage};
+use pool::testing::{disk, mirror};
+use pool::{DiskRecord, FaultDomains, MediaClass, Op, RowNumber, SlabPlace, SpaceRecord, Usage};
 
 use super::*;
 
@@ -113,15 +113,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
 fn spaces_and_classes_of_media_are_named() {
     let mut s = state("tank");
     let media = MediaClass::of([disk::Media::Ssd]);
-    let record = SpaceRecord {
-        name: "vm".to_owned(),
-        size: 1 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 1 << 16,
-        columns: 1,
-        media,
-        ..SpaceRecord::default()
-    };
+    let record = SpaceRecord { size: 1 << 20, media, ..mirror("vm") };
     let space = s.make(record);
     s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 0 }))
         .expect("free slabs");
@@ -160,14 +152,7 @@ fn spaces_and_classes_of_media_are_named() {
 #[test]
 fn a_loss_that_a_disk_would_end_names_it() {
     let mut s = state("tank");
-    let record = SpaceRecord {
-        name: "vm".to_owned(),
-        size: 2 << 20,
-        resiliency: Resiliency::Mirror { copies: 2 },
-        interleave: 64 << 10,
-        columns: 1,
-        ..SpaceRecord::default()
-    };
+    let record = SpaceRecord { size: 2 << 20, ..mirror("vm") };
     let space = s.make(record);
     s.fill(space, RowNumber(0), [0, 1].map(|n| SlabPlace { disk: DiskNumber(n), slab: 3 }))
         .expect("free slabs");

@@ -34,17 +34,22 @@ impl Pools {
                 return Err(StorageError::IsConverting { name: name.to_owned() });
             }
             let to = wanted(s, record, resiliency, columns)?;
-            if to == record.shape() && to.resiliency.is_parity() {
+            if to.resiliency.is_parity() && to == record.shape() {
                 return Ok((
-                    to,
+                    None,
                     format!("virtual disk {name} has this resiliency and these columns already"),
                 ));
             }
-            match record.shape().differs_in_copies_only(&to) {
-                true => Ok((to, copies_text(name, to.resiliency, plan(s, space, to)?))),
-                false => Ok((to, conversion_text(s, record, &to)?)),
-            }
+            let text = match record.shape().differs_in_copies_only(&to) {
+                true => copies_text(name, to.resiliency, plan(s, space, to)?),
+                false => {
+                    check_conversion(s, record, &to)?;
+                    conversion_text(name, &to)
+                }
+            };
+            Ok((Some(to), text))
         })?;
+        let Some(to) = to else { return Ok(done(text, Vec::new())) };
         open.pool.set_shape(space, to).await?;
         if let Some(repairer) = open.repairer() {
             repairer.reshape_now(space);
@@ -114,8 +119,9 @@ fn copies_text(name: &str, to: Resiliency, change: Change) -> String {
 }
 
 /// # Errors
-/// The pool has no room for the data in rows of this shape, counting the slabs that are freed meanwhile.
-fn conversion_text(s: &State, record: &SpaceRecord, to: &RowShape) -> Result<String, StorageError> {
+/// The shape is not valid, the number of copies is being changed, or the pool has no room for the data in rows of this
+/// shape, counting the slabs that are freed meanwhile.
+fn check_conversion(s: &State, record: &SpaceRecord, to: &RowShape) -> Result<(), StorageError> {
     let mut converted = SpaceRecord::clone(record);
     converted.set_shape(*to);
     s.check_shape(&converted).map_err(invalid)?;
@@ -131,6 +137,10 @@ fn conversion_text(s: &State, record: &SpaceRecord, to: &RowShape) -> Result<Str
         let bytes = needed * converted.slabs_in_row() as u64 * s.slab_bytes;
         return Err(StorageError::NoRoomToConvert { name, pool, bytes });
     }
+    Ok(())
+}
+
+fn conversion_text(name: &str, to: &RowShape) -> String {
     let kind = match to.resiliency {
         Resiliency::Simple => "simple".to_owned(),
         Resiliency::Mirror { copies } => format!("{copies} copies"),
@@ -138,10 +148,9 @@ fn conversion_text(s: &State, record: &SpaceRecord, to: &RowShape) -> Result<Str
         parity => format!("parity that survives the loss of {} disks", parity.failures()),
     };
     let columns = usize::from(to.columns) + to.resiliency.parity_columns();
-    Ok(format!(
-        "virtual disk {} is converted to {kind} with {columns} columns; its data is copied while it is in use: see causeway job list",
-        record.name
-    ))
+    format!(
+        "virtual disk {name} is converted to {kind} with {columns} columns; its data is copied while it is in use: see causeway job list"
+    )
 }
 
 /// The effect of a change, in bytes of slabs.
