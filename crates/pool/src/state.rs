@@ -34,7 +34,7 @@ pub use pool_seam::{
 };
 pub use records::{DiskRecord, Op, Policy, Presence, Usage};
 pub use spaces::{NewSlab, OwnerAnswers, SpaceOp};
-pub(crate) use spaces::{Refusal, RequestOutcome, carry_out, dropped};
+pub(crate) use spaces::{Refusal, RequestOutcome, carry_out};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

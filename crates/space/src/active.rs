@@ -5,7 +5,7 @@
 //! Invariants:
 //! 1. An overwrite of a firm unit begins after the entry of its region is durable.
 //! 2. A snapshot has every region whose entry was appended before it, except those without an overwrite that waits, is
-//!    in flight, or has completed since the previous snapshot.
+//!    in flight, or has completed and is not confirmed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ struct Regions {
     taken: u64,
     /// Regions whose entry is in a durable record.
     durable: u64,
-    /// Regions in which an overwrite has completed since the last snapshot.
-    used: u64,
+    /// Regions in which an overwrite has completed whose value may not be confirmed.
+    completed: u64,
     /// Regions that were active at a crash and still have undecided units.
     unresolved: u64,
     /// The number of overwrites that wait or are in flight, by region.
@@ -140,16 +140,29 @@ impl Active {
         (entries, false)
     }
 
-    /// The entries for a snapshot; all other regions become inactive. `is_committed`: all overwrites that had completed
-    /// before the checkpoint began are confirmed.
-    pub(crate) fn snapshot(&self, is_committed: bool) -> Vec<Entry> {
+    /// Returns the regions with completed overwrites, before a commit that confirms these. If it does not, they are
+    /// given back with [`Active::not_confirmed`].
+    pub(crate) fn take_completed(&self) -> Vec<(SetKey, u64)> {
+        let mut all = self.0.lock();
+        all.iter_mut().map(|(set, regions)| (*set, std::mem::take(&mut regions.completed))).collect()
+    }
+
+    /// See [`Active::take_completed`].
+    pub(crate) fn not_confirmed(&self, completed: Vec<(SetKey, u64)>) {
+        let mut all = self.0.lock();
+        for (set, bits) in completed {
+            if let Some(regions) = all.get_mut(&set) {
+                regions.completed |= bits;
+            }
+        }
+    }
+
+    /// The entries for a snapshot; all other regions become inactive.
+    pub(crate) fn snapshot(&self) -> Vec<Entry> {
         let mut entries = Vec::new();
         self.0.lock().retain(|set, regions| {
             let begun = regions.begun.iter().fold(0, |bits, (region, _)| bits | 1_u64 << region);
-            let kept = (regions.taken | regions.durable) & (begun | regions.unresolved | regions.used);
-            if is_committed {
-                regions.used = 0;
-            }
+            let kept = (regions.taken | regions.durable) & (begun | regions.unresolved | regions.completed);
             (regions.taken, regions.durable) = (regions.taken & kept, regions.durable & kept);
             if kept != 0 {
                 entries.push(set.entry(kept));
@@ -197,7 +210,7 @@ impl Drop for Overwrite {
     fn drop(&mut self) {
         let mut all = self.active.0.lock();
         let Some(regions) = all.get_mut(&self.set) else { return };
-        regions.used |= 1 << self.region;
+        regions.completed |= 1 << self.region;
         if let Some(at) = regions.begun.iter().position(|(region, _)| *region == self.region) {
             regions.begun[at].1 -= 1;
             if regions.begun[at].1 == 0 {

@@ -35,7 +35,7 @@ const AT_ONCE: usize = 16;
 /// The longest time until a change is in a block.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often a checkpoint waits for [`RETRY`] while too many stripes for a snapshot are locked.
+/// How often a checkpoint writes blocks again because there are too many values for a snapshot; after [`RETRY`] each.
 const WAITS_MAX: u32 = 20;
 
 /// How often to check whether a checkpoint is due.
@@ -169,12 +169,41 @@ impl Inner {
     pub(crate) async fn checkpoint(self: &Arc<Inner>) -> Result<(), SpaceError> {
         let _one = self.checkpoints.lock().await;
         self.has_emptied.store(false, Ordering::Relaxed);
-        let is_committed = tokio::select! {
+        let completed = self.active.take_completed();
+        let committed = tokio::select! {
             biased;
-            committed = self.flush_groups(None, FlushSet::everything()) => committed.map(|()| true)?,
+            committed = self.flush_groups(None, FlushSet::everything()) => Some(committed),
             // The log is full, and only this checkpoint makes room: it continues with the confirmed values.
-            () = self.log().full() => false,
+            () = self.log().full() => None,
         };
+        if !matches!(committed, Some(Ok(()))) {
+            self.active.not_confirmed(completed);
+        }
+        committed.transpose()?;
+        let mut groups = BTreeSet::new();
+        let mut waits = 0;
+        loop {
+            match self.write_and_trim(&mut groups).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                // Too much was written since the blocks were, or after a crash too many stripes are only in the log.
+                // Blocks written again have most of these values, and the holders of the stripes' locks put them in
+                // place.
+                Err(SpaceError::Log(LogError::TooLarge(_))) if waits < WAITS_MAX => {
+                    waits += 1;
+                    self.env.sleep(RETRY).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.unmarked.lock().clear();
+        self.findings.blocks_written(&groups);
+        self.give_back(groups).await
+    }
+
+    /// Makes the confirmed values durable in blocks, appends the snapshot, and moves the tail. Adds the groups whose
+    /// blocks were written to `groups`. Returns `false` if the snapshot could not be made in this moment.
+    async fn write_and_trim(self: &Arc<Inner>, groups: &mut BTreeSet<GroupKey>) -> Result<bool, SpaceError> {
         let through = self.progress().confirmed;
         let unread = self.overlay.groups();
         let loads = unread.into_iter().map(|key| self.loaded(key));
@@ -192,54 +221,29 @@ impl Inner {
         let written: Vec<_> = futures_util::stream::iter(writes).buffered(AT_ONCE).collect().await;
         let written = written.into_iter().collect::<Result<Vec<_>, _>>()?;
         let written: Vec<Blocks> = written.into_iter().flatten().collect();
-        let groups: BTreeSet<GroupKey> = written.iter().map(|blocks| blocks.cached.key()).collect();
+        groups.extend(written.iter().map(|blocks| blocks.cached.key()));
         self.place_remaining().await?;
-        {
-            // Stripes in place must be durable before the tail moves, or else the snapshot carries them.
-            let mut gate = std::pin::pin!(self.placing.write());
-            let _gate = tokio::select! {
-                biased;
-                gate = &mut gate => Some(gate),
-                // Running writes wait for the room that this checkpoint makes: it carries their units that are in
-                // records. While this call waits for the gate, no other write begins.
-                () = self.log().full() => None,
-            };
-            let mut placed = self.place_unlocked().await?;
-            self.flush_blocks(written).await?;
-            self.write_marks(through).await?;
-            let mut waits = 0;
-            loop {
-                match self.snapshot(through, placed, is_committed).await {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    // After a crash, too many stripes are only in the log. The holders of their locks put them in
-                    // place.
-                    Err(SpaceError::Log(LogError::TooLarge(_))) if waits < WAITS_MAX => {
-                        waits += 1;
-                        self.env.sleep(RETRY).await;
-                    }
-                    Err(error) => return Err(error),
-                }
-                placed = self.place_unlocked().await?;
-                self.flush_blocks(Vec::new()).await?;
-            }
-        }
-        self.unmarked.lock().clear();
-        self.findings.blocks_written(&groups);
-        self.give_back(groups).await
+        // Stripes in place must be durable before the tail moves, or else the snapshot carries them.
+        let mut gate = std::pin::pin!(self.placing.write());
+        let _gate = tokio::select! {
+            biased;
+            gate = &mut gate => Some(gate),
+            // Running writes wait for the room that this checkpoint makes: it carries their units that are in records.
+            // While this call waits for the gate, no other write begins.
+            () = self.log().full() => None,
+        };
+        let placed = self.place_unlocked().await?;
+        self.flush_blocks(written).await?;
+        self.write_marks(through).await?;
+        self.snapshot(through, placed).await
     }
 
     /// Appends the snapshot, and moves the tail. Returns `false` if the counter of placed stripes is no longer
     /// `placed`: some may not be durable.
-    async fn snapshot(
-        self: &Arc<Inner>,
-        through: u64,
-        placed: u64,
-        is_committed: bool,
-    ) -> Result<bool, SpaceError> {
+    async fn snapshot(self: &Arc<Inner>, through: u64, placed: u64) -> Result<bool, SpaceError> {
         let inner = Arc::clone(self);
         let parts = move |(confirmed, declared): (u64, u64)| {
-            let active = inner.active.snapshot(is_committed);
+            let active = inner.active.snapshot();
             let state = active.into_iter().chain(inner.marks.snapshot()).collect();
             // Collected before the dirty tables are read, because a group moves only from `overlay` to the dirty
             // tables.

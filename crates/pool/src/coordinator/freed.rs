@@ -8,11 +8,9 @@ use std::sync::Arc;
 use env::{Ctx, Epoch};
 use futures_util::future::{join_all, select};
 use parking_lot::Mutex;
-use pool_seam::{RowNumber, SpaceRecord};
 use tokio::sync::Notify;
 
 use super::DISCARD_TIMEOUT;
-use crate::state::{SpaceOp, dropped};
 use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 
 /// Slabs that are free in the metadata and being discarded.
@@ -75,7 +73,7 @@ impl Pool {
             let discarding = Arc::clone(&pool.metadata().owners().discarding);
             let decide = move |s: &State| {
                 let (ops, choice) = choose(&discarding.without(s));
-                let slabs: Vec<SlabPlace> = ops.iter().flat_map(|op| frees(s, op)).collect();
+                let slabs: Vec<SlabPlace> = ops.iter().flat_map(|op| s.slabs_freed_by(op)).collect();
                 discarding.slabs.lock().extend(slabs.iter().copied());
                 (ops, (Freed { discarding, slabs }, choice))
             };
@@ -118,31 +116,4 @@ impl Pool {
             });
         }
     }
-}
-
-/// The slabs that an operation frees.
-fn frees(s: &State, op: &Op) -> Vec<SlabPlace> {
-    let Op::Space { space, op } = op else { return Vec::new() };
-    let Some(record) = s.spaces.get(space) else { return Vec::new() };
-    let copies = |row: &RowNumber| record.rows.get(row).into_iter().flat_map(|row| row.copies());
-    let moving = |row: &RowNumber| record.rows.get(row).and_then(|row| row.moving());
-    match op {
-        SpaceOp::Destroy => record.rows.keys().flat_map(copies).map(|(_, copy)| copy.place).collect(),
-        SpaceOp::Free { row, .. } => copies(row).map(|(_, copy)| copy.place).collect(),
-        SpaceOp::EndMove { row } => {
-            let old = moving(row).and_then(|moving| place(record, *row, moving.index));
-            old.into_iter().collect()
-        }
-        SpaceOp::CancelMove { row } => moving(row).map(|moving| moving.copy.place).into_iter().collect(),
-        SpaceOp::Reshape { row, slabs } => {
-            let row = record.rows.get(row).into_iter();
-            row.flat_map(|row| dropped(row, slabs)).map(|copy| copy.place).collect()
-        }
-        SpaceOp::Replace { row, index, .. } => place(record, *row, *index).into_iter().collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn place(record: &SpaceRecord, row: RowNumber, index: u8) -> Option<SlabPlace> {
-    Some(record.rows.get(&row)?.slabs.get(usize::from(index))?.place)
 }

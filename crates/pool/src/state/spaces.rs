@@ -1,6 +1,7 @@
 //! Spaces in the metadata, and which of their copies are current (`docs/0004-spaces.md`, rules 10, 14, 17 and 18).
 
 mod apply;
+mod freed;
 mod index;
 mod op;
 mod parts;
@@ -23,7 +24,6 @@ pub(super) use index::Index;
 pub use op::{NewSlab, SpaceOp};
 pub use removal::OwnerAnswers;
 pub(crate) use request::{Refusal, RequestOutcome, carry_out};
-pub(crate) use reshape::dropped;
 
 /// The stale bits of a wholly stale copy, in slabs of any size.
 const ALL: u64 = u64::MAX;

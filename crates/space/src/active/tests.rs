@@ -31,14 +31,22 @@ fn an_overwrite_begins_when_the_entry_of_its_region_is_durable() {
 fn a_region_stays_active_through_a_snapshot() {
     let active = Arc::<Active>::default();
     let waits = active.want(SET, 1);
-    assert_eq!(active.snapshot(true), [], "its entry was not appended");
+    assert_eq!(active.snapshot(), [], "its entry was not appended");
     assert_eq!(take(&active), [SET.entry(1)]);
-    assert_eq!(active.snapshot(true), [SET.entry(1)], "its entry was, and the overwrite waits");
+    assert_eq!(active.snapshot(), [SET.entry(1)], "its entry was, and the overwrite waits");
     waits.is_durable();
     drop(waits);
-    assert_eq!(active.snapshot(true), [SET.entry(1)], "an overwrite has completed since the last one");
+    for attempt in 0..2 {
+        let entries = active.snapshot();
+        assert_eq!(entries, [SET.entry(1)], "a completed overwrite is not confirmed; attempt {attempt}");
+    }
+    let completed = active.take_completed();
+    active.not_confirmed(completed);
+    assert_eq!(active.snapshot(), [SET.entry(1)], "the commit has failed");
+    drop(active.take_completed());
     assert!(active.begin(SET, 1).is_some());
-    assert_eq!(active.snapshot(true), [SET.entry(1)]);
-    assert_eq!(active.snapshot(true), []);
+    assert_eq!(active.snapshot(), [SET.entry(1)], "another overwrite has completed since");
+    drop(active.take_completed());
+    assert_eq!(active.snapshot(), []);
     assert!(active.begin(SET, 1).is_none());
 }

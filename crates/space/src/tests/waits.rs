@@ -202,3 +202,35 @@ fn stripes_that_cannot_be_put_in_place_do_not_fill_the_log() {
         assert_eq!(world.space.0.unplaced.free(), world.space.0.log().carries());
     });
 }
+
+/// More is written between a checkpoint's blocks and its snapshot than a snapshot may carry: the blocks are written
+/// again. The region of an overwrite that is not confirmed stays active, however often the snapshot was tried.
+#[test]
+fn a_checkpoint_beside_many_writes_writes_blocks_again() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(65, 2, MIRROR)).await;
+        let all = 8 * GROUP_UNITS;
+        for first in (0..all).step_by(GROUP_UNITS as usize) {
+            world.write(first..first + GROUP_UNITS, false).await.unwrap();
+        }
+        world.space.checkpoint().await.unwrap();
+        let marks = world.space.0.view.get().value.disks[&DiskNumber(0)].areas.marks;
+        let slow = Rule::new(Op::Write, When::Nth(0), Fault::Slow(5 * SECOND));
+        world.rig.machine.rule(SlotId(0), slow.within(marks.offset..marks.end()));
+        let writes = async {
+            // Not neighbours, so that each has an entry.
+            for unit in (0..all).step_by(2) {
+                world.write(unit..unit + 1, false).await.unwrap();
+            }
+            world.flush().await.unwrap();
+            world.write(1..2, false).await.unwrap();
+        };
+        world.write(0..1, false).await.unwrap();
+        let began = world.rig.env.now();
+        let (checkpoint, ()) = tokio::join!(world.space.checkpoint(), after(&world, 1, writes));
+        assert_eq!(checkpoint, Ok(()));
+        assert!(world.rig.env.now() - began >= 5 * SECOND, "it waited for the mark");
+        let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+        world.settle(0..all, "after the crash").await;
+    });
+}

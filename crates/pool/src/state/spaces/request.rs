@@ -54,11 +54,17 @@ pub(crate) fn carry_out(
     for asked in &request.ops {
         let op = translate(&tried, space, asked, &usable);
         let applied = op.and_then(|op| {
-            op.iter().try_for_each(|op| tried.apply_to_space(space, op))?;
+            let op = op.map(|op| Op::Space { space, op });
+            if let Some(op) = &op {
+                let freed = tried.slabs_freed_by(op);
+                tried.apply(op)?;
+                // They are discarded first: later operations of the request must not use them.
+                freed.into_iter().for_each(|place| tried.take_slab(place));
+            }
             Ok(op)
         });
         match applied {
-            Ok(op) => ops.extend(op.map(|op| Op::Space { space, op })),
+            Ok(op) => ops.extend(op),
             Err(why) => {
                 ops.clear();
                 refused = Some(why);

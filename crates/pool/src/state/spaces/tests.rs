@@ -349,6 +349,23 @@ fn a_slab_moves_without_leaving_a_gap() {
     assert!(!s.slabs_used(old.place.disk).any(|slab| slab == old.place.slab));
 }
 
+/// Slabs are discarded after a request has freed them, so no other operation of the request gets them.
+#[test]
+fn a_request_does_not_reuse_slabs_that_it_frees() {
+    let mut s = written(3);
+    let places = |s: &State, row: RowNumber| -> Vec<SlabPlace> {
+        s.spaces[&SPACE].rows[&row].slabs.iter().map(|copy| copy.place).collect()
+    };
+    let other = RowNumber(ROW.0 + 1);
+    let freed = places(&s, ROW);
+    let free = OwnerOp::Free { row: ROW, birth: row(&s).birth };
+    assert_eq!(ask(&mut s, 3, [free, OwnerOp::Allocate { row: other }]), None);
+    let new = places(&s, other);
+    assert!(!new.iter().any(|place| freed.contains(place)), "{new:?}, {freed:?}");
+    // The next request may use them.
+    assert!(freed.iter().all(|place| s.check_free(*place).is_ok()));
+}
+
 /// New slabs are not placed on a disk whose removal is in progress, nor where the space has no slot of marks.
 #[test]
 fn new_slabs_are_on_usable_disks() {
