@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from harness.programs import until
 from test_pool import SPACE, machine, pytestmark  # noqa: F401  the fixture and the marks
 from test_pool_admin import until_idle
 from test_pool_media import data_on
@@ -236,3 +237,32 @@ def test_errors_are_cleared_and_counted_again(machine):
     assert "PhysicalDisk.HighErrorCount" not in machine("health", status=None)
     machine.qemu_io(f"read -P {A} 0 4M")
     assert counts() == {}
+
+
+def test_a_virtual_disk_that_cannot_be_opened_is_no_healthy_one(machine):
+    """Both copies of its log are away: nothing of it can be read, until one is back."""
+    machine.pool("abcdef")
+    machine.mirror()
+    machine.attach()
+    machine.qemu_io("write -P 5 0 8M", "flush")
+    machine("space", "detach", "vm")
+    logs = {p["number"] for p in machine.json("space", "show", "vm")["allocations"] if p["part"] == "Journal"}
+    assert len(logs) == 2, logs
+    assert machine.server.stop() == 0
+    away = {machine.path("abcdef"[n]): machine.disks / f"away-{n}" for n in logs}
+    for path, kept in away.items():
+        path.rename(kept)
+    machine.server.start()
+    report = machine.health()[0]
+    fault = find(machine, "VirtualDisks.Detached")
+    assert fault and "cannot be opened" in fault["Reason"] and fault["RecommendedActions"], report
+    assert max(f["PerceivedSeverity"] for f in report["faults"]) == 6, report
+    space = machine.json("space", "show", "vm")
+    assert (space["operational_status"], space["health_status"]) == ("Detached", "Unhealthy"), space
+    refused = machine("space", "attach", "vm", "--nbd", str(machine.disks / "refused.sock"), status=None)
+    assert "cannot be opened" in refused, refused
+    for path, kept in away.items():
+        kept.rename(path)
+    until(lambda: find(machine, "VirtualDisks.Detached") is None, timeout=60, what=f"it is open: {machine.server.log}")
+    machine.attach()
+    machine.qemu_io("read -P 5 0 8M")

@@ -250,6 +250,12 @@ impl LocalPool {
         AbandonedSpaces(slots.into_iter().filter(is_over).map(|(space, slot, _)| (space, slot)).collect())
     }
 
+    /// Spaces that cannot be opened, with the reason. Opening them is retried every [`RETRY_INTERVAL`].
+    pub fn not_open(&self) -> BTreeMap<SpaceId, String> {
+        let spaces = self.spaces.lock();
+        spaces.iter().filter_map(|(space, slot)| Some((*space, slot.not_open()?))).collect()
+    }
+
     /// The number of units and regions whose content is undecided after a crash, by space.
     pub fn in_doubt(&self) -> BTreeMap<SpaceId, usize> {
         let spaces = self.spaces.lock();

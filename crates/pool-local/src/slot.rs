@@ -69,12 +69,18 @@ impl Slot {
         }
     }
 
+    /// Why it has no owner, if that is to change.
+    pub(crate) fn not_open(&self) -> Option<String> {
+        match &*self.state.read() {
+            State::Open(space, ..) => space.has_ended().then(|| "its owner has ended".to_owned()),
+            State::Closed(LocalError::NotOpen(why)) => Some(why.to_string()),
+            State::Closed(_) => None,
+        }
+    }
+
     /// Whether it could not be opened, or its owner ended without being closed.
     pub(crate) fn is_to_open(&self) -> bool {
-        match &*self.state.read() {
-            State::Open(space, ..) => space.has_ended(),
-            State::Closed(why) => matches!(why, LocalError::NotOpen(_)),
-        }
+        self.not_open().is_some()
     }
 
     /// Starts an owner in the epoch assigned when the pool was opened. Errors: why the space is not open;

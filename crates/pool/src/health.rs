@@ -15,5 +15,5 @@ pub use cause::{faults, fill};
 pub use fault::{Fault, FaultKind, FaultObject, Severity, Snapshot};
 pub use lose::{CanLose, Limit, can_lose};
 pub use status::{
-    DiskProblems, Health, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
+    Health, Problems, may_grow, may_leave, of_disk, of_pool, of_space, rows_that_fit, rows_to_grow,
 };

@@ -15,7 +15,7 @@ use crate::Server;
 use crate::commands::create::durable_handle::has_create_guid;
 use crate::durable::{Durability, TIMEOUT_MAX};
 use crate::files::caching::{self, Contention, HolderId, LeaseId, Operation};
-use crate::files::{FileState, StreamState};
+use crate::files::{DataChange, FileState, StreamState};
 use crate::inbox::{Inbox, Notice};
 use crate::open::{FileOpen, Open};
 use crate::request::Request;
@@ -292,13 +292,20 @@ impl Request {
 }
 
 impl FileOpen {
-    /// Data of the stream changes: breaks the read caching of other opens. Does not wait.
+    /// Data of the stream changes until the guard is dropped: breaks the read caching of other opens. Does not wait.
     #[inline]
-    pub(crate) fn changes_data(&self, server: &Arc<Server>) {
-        let now = server.env.moment();
-        self.file.note_change(now);
+    pub(crate) fn changes_data<'f>(&'f self, server: &'f Arc<Server>) -> DataChange<'f> {
+        let change = self.file.begin_change(&server.env);
         self.stream.note_change();
+        self.breaks_data_caching(server);
+        change
+    }
+
+    /// Breaks the read caching of other opens. Does not wait.
+    #[inline]
+    pub(crate) fn breaks_data_caching(&self, server: &Arc<Server>) {
         if self.stream.is_cached_by_others(self.token) {
+            let now = server.env.moment();
             let contention = self.file.contend(Some(&self.stream), self.holder, Operation::Data, now);
             server.send_breaks(&self.file, &contention.notices);
         }

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use env::Moment;
+use env::{Env, Moment};
 use parking_lot::Mutex;
 use smb_wire::msg::{CompletionFilter, LeaseKey};
 use smb_wire::{AccessMask, NtStatus};
@@ -70,8 +70,10 @@ pub(crate) struct FileState {
     changed: Notify,
     /// Changes that were not yet reported to watches: a CompletionFilter, see `namespace::modified`.
     pending_changes: AtomicU32,
-    /// When the server last began to change its data, in ns since [`Moment::START`]; 0 for never.
+    /// When the server last began or completed a change of its data, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
+    /// Doubtful reports of data changes since the running check began, see `namespace::external`; 0 without a check.
+    doubts: AtomicU32,
     /// Reports changes of other programs in the file's folder. Set when a client caches the file for the first time.
     folder: OnceLock<Arc<WatchGuard>>,
 }
@@ -87,6 +89,19 @@ struct State {
     renamed_to: Option<VfsPath>,
     /// It has no opens, and a rename is about to replace it.
     claimed: bool,
+}
+
+/// A change of a file's data, or of its last write time, by the server. Its end is recorded when this is dropped.
+#[must_use]
+pub(crate) struct DataChange<'f> {
+    file: &'f FileState,
+    env: &'f Env,
+}
+
+impl Drop for DataChange<'_> {
+    fn drop(&mut self) {
+        self.file.note_change(self.env.moment());
+    }
 }
 
 /// How limited the access of an open is (MS-FSA 2.1.4.12, OPEN).
@@ -202,8 +217,16 @@ impl FileState {
             changed: Notify::new(),
             pending_changes: AtomicU32::new(0),
             changed_at: AtomicU64::new(0),
+            doubts: AtomicU32::new(0),
             folder: OnceLock::new(),
         }
+    }
+
+    /// The server begins to change data of the file, or its last write time.
+    #[inline]
+    pub(crate) fn begin_change<'f>(&'f self, env: &'f Env) -> DataChange<'f> {
+        self.note_change(env.moment());
+        DataChange { file: self, env }
     }
 
     /// The server begins to change data of the file, or has done so.
@@ -216,6 +239,26 @@ impl FileState {
     pub(crate) fn has_changed_since(&self, when: Moment, lag: Duration) -> bool {
         let at = self.changed_at.load(Ordering::Relaxed);
         at != 0 && Duration::from_nanos(when.ns_since(Moment::START).saturating_sub(at)) < lag
+    }
+
+    /// When the server last began or completed a change of the file's data.
+    pub(crate) fn changed_at(&self) -> Moment {
+        Moment::START.after(Duration::from_nanos(self.changed_at.load(Ordering::Relaxed)))
+    }
+
+    /// Counts a doubtful report of a data change. Returns whether the caller must start a check.
+    pub(crate) fn add_doubt(&self) -> bool {
+        self.doubts.fetch_add(1, Ordering::AcqRel) == 0
+    }
+
+    /// The doubtful reports counted since the running check began.
+    pub(crate) fn doubts(&self) -> u32 {
+        self.doubts.load(Ordering::Acquire)
+    }
+
+    /// Ends the check unless there are more doubtful reports than `doubts`; returns whether it has ended.
+    pub(crate) fn end_check(&self, doubts: u32) -> bool {
+        self.doubts.compare_exchange(doubts, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Called when a client caches the file. The first call keeps the guard from `watch`, which watches the folder.

@@ -159,10 +159,7 @@ impl Server {
             Origin::Open { parent_lease } => {
                 // Recorded even without a watch: one may begin before inotify reports this change.
                 if let Some(external) = share.external_changes.get() {
-                    match event.event_kind {
-                        EventKind::Renamed { to, .. } => external.note_own_changes(&[event.path, to]),
-                        _ => external.note_own_changes(&[event.path]),
-                    }
+                    external.note_own_change(event);
                 }
                 parent_lease
             }

@@ -183,6 +183,11 @@ impl FileOpen {
         if self.write_through() { self.node.flush(ctx).wait().await } else { Ok(()) }
     }
 
+    /// Whether a change through this open is running.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.gate.is_entered()
+    }
+
     /// The origin of changes through it.
     pub(crate) fn origin(&self) -> Origin {
         Origin::Open { parent_lease: self.parent_lease }

@@ -96,6 +96,13 @@ impl Active {
         all.iter().flat_map(of_set).collect()
     }
 
+    /// Marks a region (one bit) as unresolved, if it is active: its disk may have lost overwrites.
+    pub(crate) fn unresolve(&self, set: SetKey, region: u64) {
+        if let Some(regions) = self.0.lock().get_mut(&set) {
+            regions.unresolved |= (regions.taken | regions.durable) & region;
+        }
+    }
+
     /// Marks a region as resolved: all of its units are decided.
     pub(crate) fn resolved(&self, set: SetKey, region: u32) {
         if let Some(regions) = self.0.lock().get_mut(&set) {

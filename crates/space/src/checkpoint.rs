@@ -98,9 +98,8 @@ impl Inner {
         self.writes.close();
         drop(all);
         self.checkpoint().await?;
-        // The snapshot of this checkpoint has the regions that were overwritten since the previous one. No further
-        // overwrite begins, so another snapshot makes them inactive: the next opening must treat damage there as
-        // damage, not as an interrupted write. Twice, as the first checkpoint may have run in a full log. (Regions
+        // If that checkpoint ran in a full log, its snapshot has regions with completed overwrites. Another one makes
+        // them inactive: the next opening must treat damage there as damage, not as an interrupted write. (Regions
         // that are unresolved since a crash stay active.)
         for _ in 0..2 {
             if !self.active.is_empty() {

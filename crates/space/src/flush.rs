@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use disk::{DiskError, IoRange, Op};
-use pool_seam::{Absence, DiskNumber, Membership};
+use pool_seam::{Absence, DiskNumber, Membership, Regions};
 
 use crate::SpaceError;
+use crate::active::SetKey;
 use crate::cache::Cached;
 use crate::locks::Mode;
 use crate::log::LogError;
 use crate::log::commit::FlushSet;
 use crate::owner::{Inner, RETRY, ReportOutcome, Space};
 use crate::port::Port;
-use crate::view::{Member, route};
+use crate::view::{GroupKey, Member, route};
 
 impl Space {
     /// Makes all completed writes durable.
@@ -95,8 +96,12 @@ impl Inner {
         }
         let view = self.view.get().value;
         for cached in self.cache.dirty() {
-            let members = route(&view, cached.key()).map(|route| route.members).unwrap_or_default();
-            if members.iter().any(|member| member.disk == port.number()) {
+            let Some(at) = route(&view, cached.key()) else { continue };
+            if at.members.iter().any(|member| member.disk == port.number()) {
+                // The disk may have a value of an overwrite that was replaced before a record had it.
+                let GroupKey { row, set, group } = cached.key();
+                let region = Regions::new(view.slab_bytes).of_group(group);
+                self.active.unresolve(SetKey { row, birth: at.birth, set }, region);
                 self.with_table(&cached, |table| {
                     // Units that are only in the log do not depend on the disk.
                     let unconfirmed = table.unconfirmed().iter().filter(|unit| table.redo(*unit).is_none());

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use env::{Ctx, Epoch};
 use futures_util::future::{join_all, select};
@@ -18,6 +19,8 @@ use crate::{CommitError, DiskNumber, Op, Pool, SlabPlace, State};
 pub(crate) struct Discarding {
     slabs: Mutex<BTreeSet<SlabPlace>>,
     ended: Notify,
+    /// No further discard begins.
+    is_stopped: AtomicBool,
 }
 
 impl Discarding {
@@ -73,7 +76,7 @@ impl Pool {
             let discarding = Arc::clone(&pool.metadata().owners().discarding);
             let decide = move |s: &State| {
                 let (ops, choice) = choose(&discarding.without(s));
-                let slabs: Vec<SlabPlace> = ops.iter().flat_map(|op| s.slabs_freed_by(op)).collect();
+                let slabs = s.slabs_freed_by_all(&ops);
                 discarding.slabs.lock().extend(slabs.iter().copied());
                 (ops, (Freed { discarding, slabs }, choice))
             };
@@ -84,15 +87,24 @@ impl Pool {
         .await
     }
 
-    /// Waits until all discards have ended, but at most for [`DISCARD_TIMEOUT`].
-    pub(crate) async fn discards_end(&self) {
+    /// Begins no further discard, and waits for those in progress, but at most for [`DISCARD_TIMEOUT`].
+    pub(crate) async fn stop_discards(&self) {
+        self.metadata().owners().discarding.is_stopped.store(true, Ordering::Relaxed);
+        self.discards_end(|_| true).await;
+    }
+
+    /// Waits until all discards on these disks have ended, but at most for [`DISCARD_TIMEOUT`]. Returns whether they
+    /// have.
+    pub(crate) async fn discards_end(&self, on: impl Fn(DiskNumber) -> bool) -> bool {
         let (env, discarding) = (&self.metadata().env, &self.metadata().owners().discarding);
+        let has_some = || discarding.slabs.lock().iter().any(|place| on(place.disk));
         let end = async {
-            while !discarding.is_empty() {
+            while has_some() {
                 discarding.some_end().await;
             }
         };
         select(pin!(end), pin!(env.sleep(DISCARD_TIMEOUT))).await;
+        !has_some()
     }
 
     /// Discards slabs, with one task for each disk: a hanging disk delays only its own slabs. On a disk that does not
@@ -105,7 +117,8 @@ impl Pool {
             let here = Freed { discarding: Arc::clone(&freed.discarding), slabs };
             let Some(member) = members.get(disk).cloned() else { continue };
             self.metadata().env.spawn(async move {
-                for some in here.slabs.chunks(64) {
+                let is_stopped = || here.discarding.is_stopped.load(Ordering::Relaxed);
+                for some in here.slabs.chunks(64).take_while(|_| !is_stopped()) {
                     let discards = some.iter().map(|place| {
                         let checksums = member.areas.checksums(place.slab);
                         let length = member.areas.data(place.slab).end() - checksums.offset;

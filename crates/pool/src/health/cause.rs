@@ -252,6 +252,9 @@ fn spaces(now: &Snapshot<'_>) -> Vec<(SpaceId, Fault)> {
             }
             None => {}
         }
+        if let Some(why) = now.not_open.get(&space).filter(|_| now.suspended.is_none()) {
+            out.push(fault(Severity::Error, FaultKind::NotOpen { why: why.clone() }));
+        }
         // No fault while the job runs: a read or write decides its units first.
         let resolves = |j: &crate::jobs::JobState| {
             j.kind == Kind::Resolve && matches!(j.why, None | Some(DelayReason::Paced { .. }))

@@ -23,6 +23,8 @@ pub struct Snapshot<'a> {
     pub findings: BTreeMap<(DamageKind, DiskNumber), u64>,
     /// Disks that are much slower than their peers, or were removed because of it.
     pub slow: BTreeMap<DiskNumber, Slowness>,
+    /// Spaces that cannot be opened, with the reason.
+    pub not_open: BTreeMap<SpaceId, String>,
     /// Groups that a crash left in doubt, by space.
     pub in_doubt: BTreeMap<SpaceId, usize>,
     /// The background jobs.
@@ -99,6 +101,8 @@ pub enum FaultKind {
     Redundancy { left: usize, promised: usize },
     /// A part of a space has no disk that has its newest data: reading it fails.
     Unavailable,
+    /// A space cannot be opened: all reads and writes fail.
+    NotOpen { why: String },
     /// Parts of a space (groups of 2 MiB) are in doubt after a crash.
     InDoubt { groups: usize },
     /// The loss of one more disk with metadata would stop the pool.

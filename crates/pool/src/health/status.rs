@@ -1,6 +1,6 @@
 //! The status of a pool, its disks and its spaces, in the industry's words: pure functions over the pool's state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lose::spare_in_row;
 use crate::{
@@ -28,9 +28,11 @@ impl Health {
 }
 
 /// The status of a space; `suspended`: its pool is suspended, so nothing can be read or written.
-pub fn of_space(state: &State, space: SpaceId, suspended: bool) -> Health {
+pub fn of_space(state: &State, space: SpaceId, problems: &Problems, suspended: bool) -> Health {
     match state.spaces.get(&space) {
-        Some(_) if suspended => Health::new("Detached", "Unhealthy"),
+        Some(_) if suspended || problems.not_open.contains_key(&space) => {
+            Health::new("Detached", "Unhealthy")
+        }
         Some(record) if record.loss.units > 0 => Health::new("Data loss", "Unhealthy"),
         _ => redundancy(state, space),
     }
@@ -59,9 +61,11 @@ fn redundancy(state: &State, space: SpaceId) -> Health {
     }
 }
 
-/// Disks in service with a problem that is not in the metadata.
+/// Problems that are not in the metadata.
 #[derive(Clone, Debug, Default)]
-pub struct DiskProblems {
+pub struct Problems {
+    /// Spaces that cannot be opened, with the reason.
+    pub not_open: BTreeMap<SpaceId, String>,
     /// Disks that are much slower than their peers.
     pub slow: BTreeSet<DiskNumber>,
     /// Disks with failed I/O.
@@ -69,10 +73,10 @@ pub struct DiskProblems {
 }
 
 /// The status of a disk.
-pub fn of_disk(disk: DiskNumber, record: &DiskRecord, disk_problems: &DiskProblems) -> Health {
+pub fn of_disk(disk: DiskNumber, record: &DiskRecord, problems: &Problems) -> Health {
     match record.presence {
-        Presence::Present if disk_problems.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
-        Presence::Present if disk_problems.slow.contains(&disk) => Health::new("Abnormal latency", "Warning"),
+        Presence::Present if problems.failing.contains(&disk) => Health::new("IO error", "Unhealthy"),
+        Presence::Present if problems.slow.contains(&disk) => Health::new("Abnormal latency", "Warning"),
         Presence::Present if record.usage == Usage::Retired => Health::new("Retired", "Warning"),
         Presence::Present => Health::OK,
         Presence::Absent(Absence::NotFound | Absence::Gone) => Health::new("Lost communication", "Warning"),
@@ -84,14 +88,14 @@ pub fn of_disk(disk: DiskNumber, record: &DiskRecord, disk_problems: &DiskProble
 }
 
 /// The status of an open pool, including its spaces and disks.
-pub fn of_pool(state: &State, disk_problems: &DiskProblems, suspended: bool, read_only: bool) -> Health {
+pub fn of_pool(state: &State, problems: &Problems, suspended: bool, read_only: bool) -> Health {
     if suspended {
         return Health::new("Read-only", "Unhealthy");
     }
-    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s, false)).collect();
+    let spaces: Vec<_> = state.spaces.keys().map(|s| of_space(state, *s, problems, false)).collect();
     // A slow or retired disk does not degrade the pool as long as it is in service.
-    let disk_problems = DiskProblems { slow: BTreeSet::new(), ..disk_problems.clone() };
-    let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &disk_problems));
+    let problems = Problems { slow: BTreeSet::new(), ..problems.clone() };
+    let disks = state.disks.iter().map(|(number, record)| of_disk(*number, record, &problems));
     let disks = disks.filter(|h| h.operational != "Retired");
     if spaces.iter().any(|h| h.health == "Unhealthy") {
         Health::new("Degraded", "Unhealthy")

@@ -202,6 +202,10 @@ impl Pool {
         if self.read(|s| s.slabs_used(disk).next().is_some()) {
             return Err(CommitError::Invalid(InvalidOp::DiskInUse(disk)).into());
         }
+        // A late discard would destroy data that is written to the disk after its removal.
+        if !self.discards_end(|other| other == disk).await {
+            return Err(CommitError::Invalid(InvalidOp::DiskInUse(disk)).into());
+        }
         let member = self.members().get(disk).cloned();
         inner.changing()?.remove(disk).await?;
         inner.metadata.rechoose().await?;
@@ -236,7 +240,7 @@ impl Pool {
     pub async fn export(&self) -> Result<(), CommitError> {
         let _admin = self.inner.admin.lock().await;
         // A late discard would destroy data of the next owner.
-        self.discards_end().await;
+        self.stop_discards().await;
         self.inner.changing()?.export().await
     }
 }

@@ -255,6 +255,7 @@ impl FileOpen {
                 Some(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
         }
         let _one = self.file.metadata().await;
+        let _change = change.written.is_some().then(|| self.file.begin_change(env));
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.intersects(Attributes::ARCHIVE | Attributes::DIRECTORY) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);

@@ -138,7 +138,7 @@ async fn lock(
         wanted.push((range, exclusive, at_once));
     }
     // MS-FSA 2.1.5.8: breaks the caching of other opens.
-    f.changes_data(&r.server);
+    f.breaks_data_caching(&r.server);
     let owner = open.persistent;
     if let [(range, exclusive, false)] = wanted[..] {
         if let Some(wait) = f.stream.lock_or_wait(&f.file, owner, range, exclusive).map_err(refused)? {

@@ -113,7 +113,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::END_OF_FILE => {
             let size = short(FileEndOfFileInformation::decode(q.buffer))?.end_of_file;
             resizable(open, f, size)?;
-            f.changes_data(&r.server);
+            let _change = f.changes_data(&r.server);
             f.node.set_len(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
             r.server.modified(open, f, CompletionFilter::SIZE | CompletionFilter::LAST_WRITE);
@@ -122,7 +122,7 @@ async fn file(r: &Request, open: &Open, f: &FileOpen, q: &SetInfoRequest<'_>) ->
         C::ALLOCATION => {
             let size = short(FileAllocationInformation::decode(q.buffer))?.allocation_size;
             resizable(open, f, size)?;
-            f.changes_data(&r.server);
+            let _change = f.changes_data(&r.server);
             f.node.set_allocation(&ctx, size).wait().await.map_err(status::of_vfs)?;
             f.write_time.change();
             r.server.modified(open, f, CompletionFilter::SIZE);

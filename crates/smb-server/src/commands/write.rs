@@ -141,12 +141,13 @@ impl Job {
         // The open may have been closed while the payload was received.
         let Some(gate_guard) = GateGuard::new(&self.open) else { return NtStatus::FILE_CLOSED.into() };
         let Some(file) = gate_guard.open().file() else { return NtStatus::INVALID_DEVICE_REQUEST.into() };
-        file.changes_data(&self.server);
+        let change = file.changes_data(&self.server);
         if matches!(&data, Payload::Bytes(b) if b.is_empty()) {
             return Outcome::Reply(finish(Ok(0)));
         }
         file.note_write(&self.server.env);
         if self.appends() {
+            drop(change);
             return Outcome::Pending(Box::pin(async move {
                 let data = match data {
                     Payload::Bytes(data) => Ok(data),
@@ -164,6 +165,7 @@ impl Job {
             Payload::Bytes(data) => file.node.write(&self.c, self.offset, data),
             Payload::Piped(piped) => file.node.write_piped(&self.c, self.offset, piped),
         };
+        drop(change);
         match written {
             Io::Done(result) => Outcome::Reply(finish(result)),
             Io::Pending(future) => Outcome::Pending(Box::pin(async move {
@@ -189,6 +191,7 @@ impl Job {
     async fn append(&self, data: Sg) -> Result<Reply, NtStatus> {
         let file = self.open.file().ok_or(NtStatus::INVALID_DEVICE_REQUEST)?;
         let _one = file.file.metadata().await;
+        let _change = file.file.begin_change(&self.server.env);
         let size = file.node.stat(&self.c).wait().await.map_err(status::of_vfs)?.size;
         if self.offset < size {
             return Err(NtStatus::ACCESS_DENIED);

@@ -61,6 +61,11 @@ impl Gate {
         }
     }
 
+    /// Whether a change is inside.
+    pub(super) fn is_entered(&self) -> bool {
+        self.state.load(Ordering::Acquire) & !SHUT != 0
+    }
+
     /// Refuses new changes, and waits until all running ones have left.
     pub(crate) async fn shut(&self) {
         self.state.fetch_or(SHUT, Ordering::AcqRel);

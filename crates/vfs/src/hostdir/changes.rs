@@ -320,7 +320,7 @@ impl Watcher {
         if self.is_unnamed(&directory, event) {
             return;
         }
-        let Some(path) = child(&directory.path, &event.name) else { return };
+        let from = child(&directory.path, &event.name);
         let mut watches = directory.watches;
         let kind = match event.flags.contains(ReadFlags::ISDIR) {
             true => Kind::Directory,
@@ -330,25 +330,31 @@ impl Watcher {
             let directory = self.directory(o.directory)?;
             Some((child(&directory.path, &o.name)?, directory.watches))
         });
-        let change = match target {
-            Some((to, more)) => {
+        let change = match (from, target) {
+            (Some(path), Some((to, more))) => {
                 watches.extend(more);
                 if kind == Kind::Directory {
                     self.rebase(&path, &to);
                 }
                 TreeChange::Renamed { from: path, to, kind }
             }
-            None if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
+            // The former name is hidden: a new directory, for example, gets its name last.
+            (None, Some((to, more))) => {
+                watches = more;
+                TreeChange::Added(to, kind)
+            }
+            (None, None) => return,
+            (Some(path), None) if event.flags.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) => {
                 TreeChange::Added(path, kind)
             }
-            None if event.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => {
+            (Some(path), None) if event.flags.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) => {
                 if kind == Kind::Directory {
                     self.forget_below(&path);
                 }
                 TreeChange::Removed(path, kind)
             }
-            None if event.flags.contains(ReadFlags::MODIFY) => TreeChange::Data(path),
-            None => TreeChange::Metadata(path),
+            (Some(path), None) if event.flags.contains(ReadFlags::MODIFY) => TreeChange::Data(path),
+            (Some(path), None) => TreeChange::Metadata(path),
         };
         self.report(&watches, &change);
         if let TreeChange::Added(path, Kind::Directory) = change {

@@ -228,6 +228,9 @@ impl Pools {
             Some(place) => place,
             None => {
                 open.refuse_attached(space)?;
+                if let Some(why) = open.problems().not_open.remove(&space) {
+                    return Err(StorageError::SpaceNotOpen { name: open.name_of(space), why });
+                }
                 let place = self.attach_now(&open, space, &attach).await?;
                 let names = Names { pool_name: open.name(), space_name: open.name_of(space) };
                 if let Err(error) = self.stored_attachments.set(open.pool.id(), space, names, attach).await {

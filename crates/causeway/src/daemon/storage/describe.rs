@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use disk::DiskInfo;
 use disk::qualify::Qualification;
 use pool::events::DamageKind;
-use pool::health::{self, CanLose, DiskProblems, Health, Limit};
+use pool::health::{self, CanLose, Health, Limit, Problems};
 use pool::{
     DiskNumber, DiskRecord, MediaClass, Presence, Provisioning, Resiliency, ScrubRecord, SpaceId, State,
     Usage,
@@ -61,7 +61,7 @@ fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
     let (suspended, unverified) = (open.pool.suspended(), open.unverified());
     open.pool.read(|s| {
         let Health { operational, health } =
-            health::of_pool(s, &open.disk_problems(), suspended.is_some(), open.read_only);
+            health::of_pool(s, &open.problems(), suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s, &unverified);
         let because = match &can_lose.limit {
             Limit::Metadata => "too few disks with metadata would remain".to_owned(),
@@ -161,12 +161,12 @@ fn closed_status(id: &str, closed: &Closed) -> PoolStatus {
 
 /// The disks of a pool.
 pub(super) fn disks(open: &OpenPool) -> Vec<DiskStatus> {
-    let (members, disk_problems, paths) = (open.pool.members(), open.disk_problems(), open.reporter.paths());
+    let (members, problems, paths) = (open.pool.members(), open.problems(), open.reporter.paths());
     open.pool.read(|s| {
         let describe = |(number, record): (&DiskNumber, &DiskRecord)| {
             let info = members.get(*number).map(|m| m.disk.info());
             let last_path = paths.get(number).filter(|_| info.is_none()).cloned();
-            DiskStatus { last_path, ..pooled(s, *number, record, info, &disk_problems) }
+            DiskStatus { last_path, ..pooled(s, *number, record, info, &problems) }
         };
         s.disks.iter().map(describe).collect()
     })
@@ -177,9 +177,9 @@ fn pooled(
     number: DiskNumber,
     record: &DiskRecord,
     info: Option<&DiskInfo>,
-    disk_problems: &DiskProblems,
+    problems: &Problems,
 ) -> DiskStatus {
-    let Health { operational, health } = health::of_disk(number, record, disk_problems);
+    let Health { operational, health } = health::of_disk(number, record, problems);
     let found = format!("it is disk {} of the pool '{}'", number.0, s.name);
     let cure = "remove it from that pool first".to_owned();
     DiskStatus {
@@ -315,7 +315,8 @@ fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
 /// One virtual disk.
 fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
-    let Health { operational, health } = health::of_space(s, id, open.pool.suspended().is_some());
+    let suspended = open.pool.suspended().is_some();
+    let Health { operational, health } = health::of_space(s, id, &open.problems(), suspended);
     let slabs: usize = record.data_rows().map(|(_, r)| r.slabs.len()).sum();
     Some(SpaceStatus {
         name: record.name.clone(),

@@ -91,6 +91,14 @@ pub enum StorageError {
         /// The virtual disks.
         spaces: Vec<String>,
     },
+    /// A virtual disk that cannot be opened.
+    #[error("the virtual disk {name} cannot be opened: {why}")]
+    SpaceNotOpen {
+        /// The name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// The caller's: a virtual disk that is open through a share.
     #[error("clients of shares have the virtual disk {0} open")]
     Shared(String),
@@ -570,6 +578,7 @@ impl StorageError {
                 ));
             }
             StorageError::NoData(_) => "see causeway pool list",
+            StorageError::SpaceNotOpen { .. } => "see causeway health, and bring its disks back",
             StorageError::Unopened { .. } => {
                 "see causeway disk qualify PATH, and import the pool again when no other process uses its disks"
             }

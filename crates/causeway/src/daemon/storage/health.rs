@@ -103,6 +103,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
             failing,
             findings: events.counts(),
             slow: events.slow(),
+            not_open: open.problems().not_open,
             in_doubt,
             jobs: open.pool.jobs().list(),
             warn_percent: u64::from(state.policy.warn_at),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arena::Arena;
 use env::Env;
-use pool::health::DiskProblems;
+use pool::health::Problems;
 use pool::{DiskNumber, Pool, SpaceId, Suspension};
 use pool_local::LocalOptions;
 
@@ -88,11 +88,12 @@ impl OpenPool {
         if self.read_only { BTreeSet::new() } else { self.pool.unverified() }
     }
 
-    /// The disks that have problems.
-    pub(super) fn disk_problems(&self) -> DiskProblems {
+    /// The disks and virtual disks that have problems.
+    pub(super) fn problems(&self) -> Problems {
         let unlabelled = self.pool.unlabelled().into_keys();
         let events = self.pool.events();
-        DiskProblems {
+        Problems {
+            not_open: self.owners().map(|owners| owners.not_open()).unwrap_or_default(),
             slow: events.slow().into_keys().collect(),
             failing: events.failing().into_keys().chain(unlabelled).collect(),
         }

@@ -64,6 +64,7 @@ fn now(state: &State) -> Snapshot<'_> {
         failing: BTreeMap::new(),
         findings: BTreeMap::new(),
         slow: BTreeMap::new(),
+        not_open: BTreeMap::new(),
         in_doubt: BTreeMap::new(),
         jobs: Vec::new(),
         warn_percent: 70,

@@ -73,37 +73,36 @@ fn a_mirror_can_lose_one_disk_and_then_none() {
         CanLose { disks: 1, limit: Limit::Space("vm".to_owned()), domains: Vec::new() }
     );
     assert_eq!(
-        (of_space(&s, vm, false), of_pool(&s, &DiskProblems::default(), false, false)),
+        (of_space(&s, vm, &Problems::default(), false), of_pool(&s, &Problems::default(), false, false)),
         (Health::OK, Health::OK)
     );
     lose(&mut s, 1);
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
-    assert_eq!(of_space(&s, vm, false).operational, "Incomplete");
+    assert_eq!(of_space(&s, vm, &Problems::default(), false).operational, "Incomplete");
     s.apply_stale(vm, RowNumber(0), 1, 4).expect("a write that it missed");
-    assert_eq!(of_space(&s, vm, false), Health::new("Degraded", "Warning"));
-    assert_eq!(of_pool(&s, &DiskProblems::default(), false, false), Health::new("Degraded", "Warning"));
+    assert_eq!(of_space(&s, vm, &Problems::default(), false), Health::new("Degraded", "Warning"));
+    assert_eq!(of_pool(&s, &Problems::default(), false, false), Health::new("Degraded", "Warning"));
     // It returns: its stale regions have to be copied; until then the other copy is the only one.
     s.apply(&Op::DiskPresent { disk: DiskNumber(1), membership: crate::Membership(2) }).expect("back");
-    assert_eq!(of_space(&s, vm, false), Health::new("In service", "Warning"));
+    assert_eq!(of_space(&s, vm, &Problems::default(), false), Health::new("In service", "Warning"));
     assert_eq!(can_lose(&s, &BTreeSet::new()).disks, 0);
     s.apply_current(vm, RowNumber(0), 1, 4).expect("copied");
-    assert_eq!(of_space(&s, vm, false), Health::OK);
+    assert_eq!(of_space(&s, vm, &Problems::default(), false), Health::OK);
 }
 
 #[test]
 fn a_disk_in_trouble_says_so_while_it_takes_part() {
     let s = state(&[8, 8]);
-    let all = |disk_problems: &DiskProblems| {
-        let disks =
-            s.disks.iter().map(|(number, record)| of_disk(*number, record, disk_problems).operational);
-        (disks.collect::<Vec<_>>(), of_pool(&s, disk_problems, false, false))
+    let all = |problems: &Problems| {
+        let disks = s.disks.iter().map(|(number, record)| of_disk(*number, record, problems).operational);
+        (disks.collect::<Vec<_>>(), of_pool(&s, problems, false, false))
     };
-    assert_eq!(all(&DiskProblems::default()), (vec!["OK", "OK"], Health::OK));
-    let mut disk_problems = DiskProblems { slow: [DiskNumber(1)].into(), ..DiskProblems::default() };
-    assert_eq!(all(&disk_problems), (vec!["OK", "Abnormal latency"], Health::OK));
-    disk_problems.failing.insert(DiskNumber(0));
+    assert_eq!(all(&Problems::default()), (vec!["OK", "OK"], Health::OK));
+    let mut problems = Problems { slow: [DiskNumber(1)].into(), ..Problems::default() };
+    assert_eq!(all(&problems), (vec!["OK", "Abnormal latency"], Health::OK));
+    problems.failing.insert(DiskNumber(0));
     let degraded = Health::new("Degraded", "Warning");
-    assert_eq!(all(&disk_problems), (vec!["IO error", "Abnormal latency"], degraded));
+    assert_eq!(all(&problems), (vec!["IO error", "Abnormal latency"], degraded));
 }
 
 /// A crash has left a row without its first blocks: the row is empty, so no disk is needed for it.
@@ -115,7 +114,7 @@ fn a_new_row_needs_no_disk() {
     let op = SpaceOp::Allocate { row: RowNumber(1), first: s.next_generation, slabs };
     s.apply(&Op::Space { space: vm, op }).expect("a row");
     [2, 3].into_iter().for_each(|disk| lose(&mut s, disk));
-    assert_eq!(of_space(&s, vm, false), Health::OK);
+    assert_eq!(of_space(&s, vm, &Problems::default(), false), Health::OK);
 }
 
 #[test]
@@ -135,7 +134,7 @@ fn who_may_leave() {
     let log = [4, 5].map(|d| SlabPlace { disk: DiskNumber(d), slab: 7 }).to_vec();
     s.fill(vm, RowNumber::LOG, log).expect("a log");
     (0..2).for_each(|disk| lose(&mut s, disk));
-    assert_eq!(of_space(&s, vm, false).health, "Unhealthy");
+    assert_eq!(of_space(&s, vm, &Problems::default(), false).health, "Unhealthy");
     let may = |s: &State| (2..9).map(|d| may_leave(s, DiskNumber(d))).collect::<Vec<_>>();
     assert_eq!(may(&s), [true; 7]);
     [2, 4].into_iter().for_each(|disk| lose(&mut s, disk));
@@ -167,8 +166,8 @@ fn the_weakest_space_decides() {
         CanLose { disks: 0, limit: Limit::Space("scratch".to_owned()), domains: Vec::new() }
     );
     lose(&mut s, 4);
-    assert_eq!(of_space(&s, scratch, false), Health::new("No redundancy", "Unhealthy"));
-    assert_eq!(of_pool(&s, &DiskProblems::default(), false, false).health, "Unhealthy");
+    assert_eq!(of_space(&s, scratch, &Problems::default(), false), Health::new("No redundancy", "Unhealthy"));
+    assert_eq!(of_pool(&s, &Problems::default(), false, false).health, "Unhealthy");
 }
 
 /// The formula agrees with the definition: any set of that many disks may be lost, but some larger set may not.
@@ -212,7 +211,7 @@ fn what_local_reconstruction_can_lose() {
         let l = space(&mut s, "l", resiliency, 4, &[&[0, 1, 2, 3, 4, 5, 6]]);
         lost.iter().for_each(|d| lose(&mut s, *d));
         assert_eq!(
-            (can_lose(&s, &BTreeSet::new()).disks, of_space(&s, l, false).operational),
+            (can_lose(&s, &BTreeSet::new()).disks, of_space(&s, l, &Problems::default(), false).operational),
             (can, operational),
             "{lost:?}"
         );

@@ -8,6 +8,18 @@ use crate::Op;
 use crate::state::State;
 
 impl State {
+    /// The slabs that these operations would free, one after the other.
+    pub(crate) fn slabs_freed_by_all(&self, ops: &[Op]) -> Vec<SlabPlace> {
+        let (mut state, mut slabs) = (self.clone(), Vec::new());
+        for op in ops {
+            slabs.extend(state.slabs_freed_by(op));
+            if state.apply(op).is_err() {
+                break;
+            }
+        }
+        slabs
+    }
+
     /// The slabs that an operation would free.
     pub(crate) fn slabs_freed_by(&self, op: &Op) -> Vec<SlabPlace> {
         let Op::Space { space, op } = op else { return Vec::new() };

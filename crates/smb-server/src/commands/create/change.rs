@@ -20,7 +20,7 @@ impl Plan<'_> {
         if !replaced && allocation.is_none() {
             return Ok(found.opened.stat);
         }
-        f.file.note_change(self.r.server.env.moment());
+        let _change = f.file.begin_change(&self.r.server.env);
         let _one = f.file.metadata().await;
         if replaced && self.stream.is_none() {
             self.drop_streams(f, found).await.map_err(status::of_vfs)?;

@@ -137,9 +137,9 @@ impl Job<'_> {
             }
         }
         self.target.note_write(&self.r.server.env);
-        self.target.changes_data(&self.r.server);
+        let change = self.target.changes_data(&self.r.server);
         let copied = self.copy(c).await;
-        self.target.file.note_change(self.r.server.env.moment());
+        drop(change);
         if copied.map_err(status::of_vfs)? { Ok(()) } else { Err(INVALID_VIEW_SIZE) }
     }
 

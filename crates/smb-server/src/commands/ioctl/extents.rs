@@ -54,7 +54,7 @@ pub(super) async fn duplicate(
     // The target's size stays, and byte-range locks are not checked (MS-FSA notes 91 and 92).
     let length = d.byte_count.min(targets.size.saturating_sub(d.target_file_offset));
     target.note_write(&r.server.env);
-    target.changes_data(&r.server);
+    let _change = target.changes_data(&r.server);
     let (from, to) = (d.source_file_offset, d.target_file_offset);
     let shared = length - length % cluster;
     if shared > 0 {

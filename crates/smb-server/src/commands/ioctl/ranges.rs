@@ -50,7 +50,7 @@ pub(super) async fn zero(r: &Request, open: &Open, f: &FileOpen, input: &[u8]) -
     let to = to.min(size);
     if from < to {
         f.note_write(&r.server.env);
-        f.changes_data(&r.server);
+        let _change = f.changes_data(&r.server);
         f.node.zero(&r.ctx(), from..to).wait().await.map_err(status::of_vfs)?;
         f.flush_if_write_through(&r.ctx()).await.map_err(status::of_vfs)?;
     }
@@ -115,7 +115,7 @@ pub(super) async fn trim(
         return Err(NtStatus::INVALID_PARAMETER);
     }
     let size = stat.size;
-    f.changes_data(&r.server);
+    let _change = f.changes_data(&r.server);
     for range in t.ranges.iter() {
         let to = range.offset.checked_add(range.length).ok_or(NtStatus::INVALID_PARAMETER)?.min(size);
         f.stream.check_io(open.persistent, range.offset, range.length, true)?;

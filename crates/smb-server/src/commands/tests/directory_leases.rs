@@ -37,7 +37,10 @@ struct Leases {
 
 impl Leases {
     fn new(capabilities: Capabilities) -> Leases {
-        let mut w = World::new();
+        Leases::on(World::new(), capabilities)
+    }
+
+    fn on(mut w: World, capabilities: Capabilities) -> Leases {
         let facts = Arc::get_mut(&mut w.facts).expect("not shared yet");
         facts.server_capabilities = capabilities.bits();
         let inbox = Arc::<Inbox>::default();
@@ -404,6 +407,38 @@ async fn a_file_that_another_program_writes() {
     assert!(own.elapsed() < Duration::from_millis(1900), "{:?} after the server's own change", own.elapsed());
 }
 
+/// Another program writes to a file shortly after a client has done so, with the clocks of the system.
+#[tokio::test]
+async fn a_file_that_another_program_writes_shortly_after_a_client() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    mode(directory.path(), 0o777);
+    let at = directory.path().join("f");
+    std::fs::write(&at, "").expect("written");
+    mode(&at, 0o666);
+    let env = Env::real();
+    let vfs = RamFs::new(&env, RamOptions::default()).expect("address space");
+    let w = World::on(env, ShareConfig::new("files", vfs), None, 1);
+    let l = Leases::on(w, Capabilities::DIRECTORY_LEASING);
+    let l = Leases { w: hosted(l.w, directory.path()), ..l };
+    let how = How { access: AccessMask::READ_DATA | AccessMask::WRITE_DATA, ..How::OPEN };
+    let (id, granted) = l.try_open("f", how, lease(OTHER, RWH, None)).await.expect("opened");
+    assert_eq!(granted, Some(RWH));
+    for size in 1..20_u64 {
+        assert_eq!(l.w.set(id, FileInfoClass::END_OF_FILE.0, &size.to_le_bytes()).await, NtStatus::SUCCESS);
+        tokio::time::sleep(Duration::from_millis(37)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert!(l.broken().is_none(), "only the server has written");
+    assert_eq!(l.w.set(id, FileInfoClass::END_OF_FILE.0, &[9, 0, 0, 0, 0, 0, 0, 0]).await, NtStatus::SUCCESS);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    std::fs::write(&at, "theirs").expect("written");
+    let b = l.next_broken().await;
+    assert_eq!((b.lease_key, b.new_lease_state), (OTHER, LeaseState::empty()));
+}
+
 /// Another program replaces or removes a file whose handle a client caches: the client would go on using the old one.
 #[tokio::test]
 async fn a_file_that_another_program_replaces() {
@@ -423,8 +458,7 @@ async fn a_file_that_another_program_replaces() {
     for change in changes {
         let how = How { access: AccessMask::READ_DATA, ..How::OPEN_IF };
         let (id, _) = l.try_open("f", how, lease(OTHER, RH, None)).await.expect("opened");
-        // Within two seconds a change of the name counts as the server's own.
-        tokio::time::sleep(Duration::from_millis(2500)).await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
         assert!(l.broken().is_none());
         change();
         let b = l.next_broken().await;

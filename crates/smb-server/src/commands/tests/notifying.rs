@@ -289,6 +289,44 @@ async fn changes_from_outside() {
     assert_eq!(of("foreign"), [A::ADDED, A::MODIFIED]);
 }
 
+// The backend reports every change of names by the server, too: none of these counts as another program's.
+#[tokio::test]
+async fn own_changes_of_names_are_reported_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let w = hosted(World::new(), directory.path());
+    let top = w.create("", How { access: AccessMask::READ_DATA, ..How::OPEN }).await;
+    drop(waiting(&w, top, true).await);
+    let a = w.create("a", How::CREATE).await;
+    touch(&w, "c").await;
+    assert_eq!(rename(&w, a, "b").await, NtStatus::SUCCESS);
+    assert_eq!(rename(&w, a, "c").await, NtStatus::SUCCESS);
+    assert_eq!(rename(&w, a, "C").await, NtStatus::SUCCESS);
+    w.close(a).await;
+    w.close(w.create("m", How::MKDIR).await).await;
+    for name in ["C", "m"] {
+        let delete = How { options: CreateOptions::DELETE_ON_CLOSE, ..How::OPEN };
+        w.close(w.create(name, delete).await).await;
+    }
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    std::fs::write(directory.path().join("end"), "x").expect("written");
+    let mut all = until(&w, top, "end").await;
+    all.retain(|(action, name)| *action != A::MODIFIED && name != "end");
+    let expected = [
+        event(A::ADDED, "a"),
+        event(A::ADDED, "c"),
+        event(A::RENAMED_OLD_NAME, "a"),
+        event(A::RENAMED_NEW_NAME, "b"),
+        event(A::REMOVED, "b"),
+        event(A::RENAMED_OLD_NAME, "c"),
+        event(A::RENAMED_NEW_NAME, "C"),
+        event(A::ADDED, "m"),
+        event(A::REMOVED, "C"),
+        event(A::REMOVED, "m"),
+    ];
+    assert_eq!(all, expected);
+}
+
 // MS-FSA 2.1.5.11: a watch reports what happens after it has begun. The system reports a change of the server's own a
 // little later, also when there was no watch at the time of the change (here it watches the folder of a cached file).
 #[tokio::test]

@@ -3,21 +3,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use arena::Sg;
 use env::{Ctx, Io};
+use parking_lot::Mutex;
+use smb_wire::FileTime;
 use smb_wire::context::{CreateRequestContext, Lease, LeaseFlags, LeaseV2};
-use smb_wire::fscc::FileInfoClass;
+use smb_wire::fscc::{FileInfoClass, FileRenameInformation};
 use smb_wire::ioctl::ZeroData;
 use smb_wire::msg::{
     Capabilities, CreateAction, FsctlCode, IoctlFlags, IoctlRequest, LeaseState, SecurityInformation,
 };
 use vfs::{
     BasicChange, Data, DirEntry, ExtendedAttribute, FileKey, Kind, Node, OpenRequest, Opened, ReadOptions,
-    ReportChange, Space, Stat, StreamInfo, StreamName, Vfs, VfsPath, VfsResult, VolumeInfo, WatchGuard,
+    ReportChange, Rights, Space, Stat, StreamInfo, StreamName, Timestamp, TreeChange, Vfs, VfsPath,
+    VfsResult, VolumeInfo, WatchGuard,
 };
 
 use super::*;
+use crate::files::caching::HolderState;
+use crate::open::Open;
 
 /// The observed calls.
 #[derive(Default)]
@@ -28,6 +34,8 @@ struct Seen {
     read_most: AtomicUsize,
     /// Watches that exist.
     watches: AtomicUsize,
+    /// The callback of the latest watch.
+    report: Mutex<Option<ReportChange>>,
 }
 
 struct Watched {
@@ -67,7 +75,8 @@ impl Vfs for Watched {
         })
     }
 
-    fn watch(&self, _: &VfsPath, _: bool, _: &ReportChange) -> Io<Option<WatchGuard>> {
+    fn watch(&self, _: &VfsPath, _: bool, report: &ReportChange) -> Io<Option<WatchGuard>> {
+        *self.seen.report.lock() = Some(Arc::clone(report));
         let guard = Guard::new(&self.seen);
         Io::pending(async {
             tokio::task::yield_now().await;
@@ -293,4 +302,114 @@ async fn changes_go_through_where_writes_do() {
     assert_eq!(changes(plain).await, 0);
     let through = w.create("f", How { options: CreateOptions::WRITE_THROUGH, ..How::OPEN }).await;
     assert_eq!(changes(through).await, 5);
+}
+
+fn path(text: &str) -> VfsPath {
+    VfsPath::parse(text).expect("legal")
+}
+
+/// A new file that its client caches.
+async fn cached(w: &World) -> Arc<Open> {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let reply = w.create_with("f", How::CREATE, OplockLevel::BATCH, &CreateContextsBuf::new()).await;
+    let id = success::<CreateResponse<'_>>(&reply).expect("created").file_id;
+    w.server.opens.find(id.persistent).expect("open")
+}
+
+/// The caching rights of an open.
+fn rights(open: &Open) -> Option<HolderState> {
+    let f = open.file().expect("a file");
+    f.file.held(f.holder.expect("cached"))
+}
+
+/// The backend reports a change, and the server has handled the report.
+async fn report(seen: &Seen, change: TreeChange) {
+    let report = seen.report.lock().clone().expect("a watch");
+    report(change);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+}
+
+/// The file, opened by another program.
+async fn opened_by_another(w: &World) -> Arc<dyn Node> {
+    let share = w.server.share("files").expect("there");
+    let rights = Rights { read: false, write: true };
+    let request = OpenRequest { rights, ..OpenRequest::for_metadata(path("f")) };
+    let opened = share.vfs().expect("a disk").open(&Ctx::default(), request).wait().await;
+    opened.expect("there").node
+}
+
+async fn resize(w: &World, open: &Open, size: u64) {
+    let id = open.id();
+    assert_eq!(w.set(id, FileInfoClass::END_OF_FILE.0, &size.to_le_bytes()).await, NtStatus::SUCCESS);
+}
+
+/// Another program writes to a file shortly after the server: its write breaks the caching of the file, and the
+/// server's own changes do not.
+#[tokio::test(start_paused = true)]
+async fn another_program_writes_shortly_after_the_server() {
+    let (w, seen) = world();
+    let open = cached(&w).await;
+    let before = rights(&open);
+    let data = || TreeChange::Data(path("f"));
+    resize(&w, &open, 1).await;
+    report(&seen, data()).await;
+    assert_eq!(rights(&open), before, "the server's own write");
+
+    let node = opened_by_another(&w).await;
+    resize(&w, &open, 2).await;
+    let later = w.server.env.unix_time() + Duration::from_secs(3600);
+    let written = Timestamp { seconds: later.as_secs() as i64, nanoseconds: 0 };
+    let change = BasicChange { written: Some(written), ..BasicChange::default() };
+    node.set_basic(&Ctx::default(), change).wait().await.expect("memory");
+    report(&seen, data()).await;
+    assert_eq!(rights(&open), before, "a time in the future");
+
+    resize(&w, &open, 3).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.set_len(&Ctx::default(), 4).wait().await.expect("memory");
+    report(&seen, data()).await;
+    assert_ne!(rights(&open), before, "another program's write");
+}
+
+/// A client sets the last write time of its file, by a clock that is slightly ahead.
+#[tokio::test(start_paused = true)]
+async fn a_time_that_a_client_sets_is_no_write_of_another_program() {
+    let (w, seen) = world();
+    let open = cached(&w).await;
+    let before = rights(&open);
+    let time = w.server.env.unix_time() + Duration::from_millis(50);
+    let mut basic = [0; 40];
+    let written = FileTime::from_unix(time.as_secs() as i64, time.subsec_nanos());
+    basic[16..24].copy_from_slice(&written.0.to_le_bytes());
+    resize(&w, &open, 1).await;
+    assert_eq!(w.set(open.id(), FileInfoClass::BASIC.0, &basic).await, NtStatus::SUCCESS);
+    report(&seen, TreeChange::Data(path("f"))).await;
+    assert_eq!(rights(&open), before);
+}
+
+/// Each change of a name by the server excuses one report, and no change by another program.
+#[tokio::test(start_paused = true)]
+async fn another_program_changes_a_name_shortly_after_the_server() {
+    let removed = |name| TreeChange::Removed(path(name), Kind::File);
+    for removes in [true, false] {
+        let (w, seen) = world();
+        let open = cached(&w).await;
+        let before = rights(&open);
+        report(&seen, TreeChange::Added(path("f"), Kind::File)).await;
+        assert_eq!(rights(&open), before, "the server's own creation");
+        if removes {
+            report(&seen, removed("f")).await;
+            assert_ne!(rights(&open), before, "another program's removal");
+            continue;
+        }
+        let (name, mut bytes) = (Utf16Buf::from("g"), Vec::new());
+        let q = FileRenameInformation { replace_if_exists: false, root_directory: 0, name: name.as_utf16() };
+        q.encode(&mut bytes).expect("fits");
+        assert_eq!(w.set(open.id(), FileInfoClass::RENAME.0, &bytes).await, NtStatus::SUCCESS);
+        let renamed = |from, to| TreeChange::Renamed { from: path(from), to: path(to), kind: Kind::File };
+        report(&seen, renamed("f", "g")).await;
+        assert_eq!(rights(&open), before, "the server's own rename");
+        report(&seen, renamed("g", "f")).await;
+        assert_ne!(rights(&open), before, "another program's rename");
+    }
 }

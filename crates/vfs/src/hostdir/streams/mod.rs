@@ -15,16 +15,17 @@
 //!
 //! **Crashes.** A sidecar is created, filled and (if it has data) synced before the record refers to it, and unlinked
 //! after the record is removed; the records of a file are removed with its inode, before its sidecars. So no record
-//! loses its data, and a crash leaves only orphaned sidecars. They are removed at the next start
-//! ([`store::Store::collect`]). FLUSH and write-through of a stream sync the sidecar, its directory and the file.
+//! loses its data, and a crash leaves only orphaned sidecars. They are removed at the next start ([`orphans`]). FLUSH and write-through of a stream sync the sidecar, its directory and the file.
 //!
-//! **Copies by other programs.** Programs that copy extended attributes (`cp --preserve=xattr`, `rsync -X`) copy small
-//! streams with the file. The copied record of a large one refers to a sidecar that the copy does not have: opening the
-//! stream fails with [`VfsError::Damaged`]; it can be listed and removed.
+//! **Copies by other programs.** Programs that copy extended attributes (`cp --preserve=xattr`, `rsync -X`, `tar
+//! --xattrs`) copy small streams with the file. The copied record of a large one names a sidecar of another file: see
+//! [`orphans`]. If that cannot be found, opening the stream fails with [`VfsError::Damaged`]; it can be listed and
+//! removed.
 
 mod data;
 mod handle;
 mod node;
+mod orphans;
 mod record;
 pub(super) mod store;
 

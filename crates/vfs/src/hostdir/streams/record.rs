@@ -131,12 +131,16 @@ pub(super) fn remove(file: &Open, id: u64) -> VfsResult<()> {
 
 /// The identities of the streams of a file.
 pub(super) fn ids(file: Target<'_>) -> VfsResult<Vec<u64>> {
-    let names = file.list()?;
+    Ok(ids_in(&file.list()?))
+}
+
+/// The identities of the streams in a list of attributes.
+pub(super) fn ids_in(names: &[u8]) -> Vec<u64> {
     let digits = |name: &[u8]| {
         let digits = std::str::from_utf8(name.strip_prefix(PREFIX.as_bytes())?).ok()?;
         u64::from_str_radix(digits, 16).ok().filter(|id| format!("{id:016x}") == digits)
     };
-    Ok(stored::split(&names).filter_map(digits).collect())
+    stored::split(names).filter_map(digits).collect()
 }
 
 /// Whether the file has a record of this stream that refers to a sidecar; true if that cannot be determined.

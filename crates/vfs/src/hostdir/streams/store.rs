@@ -4,8 +4,9 @@
 //! that file system's topmost mounted directory. No client can list, open or create a name equal to it ([`is_store`]).
 //! It has one file, mode 0600, per large stream: `FILE-STREAM`, the file's number on its file system
 //! ([`crate::FileKey::file`], 32 hexadecimal digits) and the stream's identity (16). Its content is the stream's data,
-//! nothing else. Its extended attribute `user.causeway.stream-of` is u16 version = 1, little-endian, and the handle of
-//! the stream's file ([`super::handle`]), which [`Store::collect`] uses to check whether the file still exists.
+//! nothing else. Its extended attribute `user.causeway.stream-of` is, little-endian: u16 version = 1, the sidecar's own
+//! number (u128), and the handle of the stream's file ([`super::handle`]), which tells whether the file still exists
+//! ([`super::orphans`]).
 //!
 //! Trees whose roots lie on one file system share their stores while they are open ([`STORES`]), so a file that is
 //! moved from one share to another, or is in two shares, has its streams in both.
@@ -17,11 +18,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RawDir, XattrFlags};
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::record::{self, Content, Record};
-use super::{data, handle, lock};
+use super::{data, lock, orphans};
 use crate::fold::is_folded;
 use crate::hostdir::device::Device;
 use crate::hostdir::node::{self, HostNode, Open};
@@ -33,19 +34,16 @@ use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 /// The name of the directory.
 const NAME: &str = ".causeway-streams";
 const FOLDED: &str = ".CAUSEWAY-STREAMS";
-/// The attribute of a sidecar that identifies its file.
-const OWNER: &str = "user.causeway.stream-of";
-const VERSION: u16 = 1;
 
 /// All stores that are open in this process.
 static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
 
 /// One directory of large streams.
 pub(in crate::hostdir) struct Store {
-    volume: u128,
+    pub(super) volume: u128,
     /// Device and inode number.
-    directory_id: (u64, u64),
-    fd: OwnedFd,
+    pub(super) directory_id: (u64, u64),
+    pub(super) fd: OwnedFd,
 }
 
 /// Whether a name is that of a store, which is hidden from clients.
@@ -117,68 +115,15 @@ impl Store {
         }
     }
 
-    /// Removes orphaned sidecars: their file was removed by another program, or a crash interrupted a change. Returns
-    /// how many. Without CAP_DAC_READ_SEARCH none can be found.
-    pub(in crate::hostdir) fn collect(&self) -> usize {
-        let mut removed = 0;
-        let listed = self.list();
-        for (name, file, id) in listed.unwrap_or_default() {
-            let key = FileKey { volume: self.volume, file };
-            let _lock = lock(key);
-            match self.is_orphan(&name, key, id) {
-                Ok(true) if rustix::fs::unlinkat(&self.fd, &*name, AtFlags::empty()).is_ok() => removed += 1,
-                Ok(_) => {}
-                Err(Errno::PERM) => {
-                    tracing::info!("orphaned streams are kept: finding them needs CAP_DAC_READ_SEARCH");
-                    break;
-                }
-                Err(e) => tracing::debug!(name, "a stream is kept: its file could not be searched for: {e}"),
-            }
-        }
-        if removed > 0 {
-            tracing::info!(removed, "streams of files that no longer exist were removed");
-        }
-        removed
-    }
-
-    fn is_orphan(&self, name: &str, key: FileKey, id: u64) -> Result<bool, Errno> {
-        let path = format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd());
-        let owner = match Target::Path(&path).get_all(OWNER) {
-            Err(Errno::NOENT) => return Ok(false), // removed meanwhile
-            owner => owner?,
-        };
-        let stored = owner.strip_prefix(&VERSION.to_le_bytes()).ok_or(Errno::INVAL)?;
-        let file = match handle::open(self.fd.as_fd(), stored) {
-            Err(Errno::STALE) => return Ok(true),
-            file => file?,
-        };
-        if volume::file(&node::statx(&file)?) != key.file {
-            return Ok(true); // the file's number was reused
-        }
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        Ok(!record::names_sidecar(Target::Followed(&path), id))
-    }
-
-    /// The sidecars: name, file and stream.
-    fn list(&self) -> Result<Vec<(String, u128, u64)>, Errno> {
-        let fd = rustix::fs::openat(&self.fd, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
-        let (mut entries, mut all) = (RawDir::new(&fd, &mut buffer), Vec::new());
-        while let Some(entry) = entries.next() {
-            all.extend(entry?.file_name().to_str().ok().and_then(parse));
-        }
-        Ok(all)
+    /// All stores that are open in this process.
+    pub(super) fn all() -> Vec<Arc<Store>> {
+        STORES.lock().iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-fn name(file: u128, id: u64) -> String {
+/// The name of a sidecar.
+pub(super) fn name(file: u128, id: u64) -> String {
     format!("{file:032x}-{id:016x}")
-}
-
-fn parse(text: &str) -> Option<(String, u128, u64)> {
-    let (file, id) = text.split_once('-')?;
-    let (file, id) = (u128::from_str_radix(file, 16).ok()?, u64::from_str_radix(id, 16).ok()?);
-    (name(file, id) == text).then(|| (text.to_owned(), file, id))
 }
 
 /// The store of a file system.
@@ -199,7 +144,7 @@ impl Device {
     }
 
     /// The store for new sidecars; creates it if there is none.
-    fn make_store(&self, file: &Open) -> VfsResult<&Arc<Store>> {
+    pub(super) fn make_store(&self, file: &Open) -> VfsResult<&Arc<Store>> {
         if let Some(store) = self.store.0.get() {
             return Ok(store);
         }
@@ -223,7 +168,7 @@ impl Device {
     /// All stores that may have a sidecar of a file here, this tree's first.
     fn stores(&self) -> Vec<Arc<Store>> {
         let mut all: Vec<Arc<Store>> = self.store.0.get().cloned().into_iter().collect();
-        for other in STORES.lock().iter().filter_map(Weak::upgrade) {
+        for other in Store::all() {
             if other.volume == self.volume && all.iter().all(|s| s.directory_id != other.directory_id) {
                 all.push(other);
             }
@@ -232,7 +177,7 @@ impl Device {
     }
 }
 
-/// Opens the sidecar of a stream.
+/// Opens the sidecar of a stream. The file's streams are locked.
 ///
 /// # Errors
 /// `Damaged` when it is missing.
@@ -240,12 +185,16 @@ pub(super) fn open(file: &Open, id: u64) -> VfsResult<HostNode> {
     let (tree, key) = (&file.shared.tree, file.shared.id);
     let access = if tree.info.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    for store in file.shared.device.stores() {
-        match rustix::fs::openat(&store.fd, name(key.file, id), flags, Mode::empty()) {
-            Ok(fd) => return opened(file, fd),
-            Err(Errno::NOENT) => {}
-            Err(e) => return Err(e.into()),
+    let mut is_found = true;
+    while is_found {
+        for store in file.shared.device.stores() {
+            match rustix::fs::openat(&store.fd, name(key.file, id), flags, Mode::empty()) {
+                Ok(fd) => return opened(file, fd),
+                Err(Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
+        is_found = orphans::find(file, id)?;
     }
     tracing::warn!(file = ?key, stream = %format_args!("{id:016x}"), "the data of a stream is missing");
     Err(VfsError::Damaged)
@@ -259,10 +208,11 @@ fn opened(file: &Open, fd: OwnedFd) -> VfsResult<HostNode> {
     Ok(tree.node(fd, &stat, Kind::File, (true, !tree.info.read_only))?.0)
 }
 
-/// Size and allocation of a sidecar, in bytes; zeros if it is missing.
+/// Size and allocation of a sidecar, in bytes; zeros if it is missing. The file's streams are locked.
 pub(super) fn sizes(file: &Open, id: u64) -> (u64, u64) {
     let name = name(file.shared.id.file, id);
-    let found = file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
+    let stat = || file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
+    let found = stat().or_else(|| orphans::find(file, id).is_ok_and(|found| found).then(stat)?);
     found.map_or((0, 0), |s| (s.stx_size, s.stx_blocks.saturating_mul(512)))
 }
 
@@ -274,14 +224,7 @@ pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&store.fd, &*name, flags, Mode::RUSR | Mode::WUSR)?;
     let moved = || {
-        match handle::of(file.fd.as_fd()) {
-            Ok(handle) => {
-                let owner = [&VERSION.to_le_bytes()[..], &handle].concat();
-                rustix::fs::fsetxattr(&fd, OWNER, &owner, XattrFlags::empty())?;
-            }
-            // Without a handle the sidecar is never collected if another program removes the file.
-            Err(e) => tracing::debug!("the file of a stream has no handle: {e}"),
-        }
+        orphans::set_file(&fd, file.fd.as_fd())?;
         if !bytes.is_empty() {
             data::fill(&fd, bytes)?;
             rustix::fs::fsync(&fd)?;
@@ -318,9 +261,7 @@ pub(super) fn sync(file: &Open) -> VfsResult<()> {
 
 /// Removes a sidecar.
 pub(super) fn unlink(file: FileKey, id: u64) {
-    let stores: Vec<_> =
-        STORES.lock().iter().filter_map(Weak::upgrade).filter(|s| s.volume == file.volume).collect();
-    for store in stores {
+    for store in Store::all().into_iter().filter(|s| s.volume == file.volume) {
         match rustix::fs::unlinkat(&store.fd, name(file.file, id), AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => tracing::warn!(?file, "the data of a removed stream is kept until the next start: {e}"),

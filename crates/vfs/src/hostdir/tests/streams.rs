@@ -230,26 +230,108 @@ async fn a_start_collects() {
     panic!("the sidecar is still there");
 }
 
-/// A copy made by another program has the small streams; its references to large ones can be removed.
+/// Copies a file with its attributes, as another program does.
+fn copy_file(from: &Path, to: &Path) {
+    std::fs::copy(from, to).expect("room");
+    let mut names = vec![0; 4096];
+    let n = rustix::fs::listxattr(from, &mut names[..]).expect("attributes");
+    for attribute in names[..n].split(|b| *b == 0).filter(|n| n.starts_with(b"user.causeway.")) {
+        let mut value = [0; 4096];
+        let n = rustix::fs::getxattr(from, attribute, &mut value[..]).expect("there");
+        rustix::fs::setxattr(to, attribute, &value[..n], XattrFlags::empty()).expect("room");
+    }
+}
+
+/// Copies a share with its attributes, as a backup does.
+fn copy_share(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to.join(STORE)).expect("room");
+    for entry in std::fs::read_dir(from).expect("there").map(|e| e.expect("an entry")) {
+        if entry.file_type().expect("a type").is_file() {
+            copy_file(&entry.path(), &to.join(entry.file_name()));
+        }
+    }
+    for sidecar in sidecars(from) {
+        copy_file(&sidecar, &to.join(STORE).join(sidecar.file_name().expect("a name")));
+    }
+}
+
+/// A copy made by another program gets a copy of the large streams when they are used.
 #[tokio::test]
 async fn a_copy_with_attributes() {
     let Some(dir) = directory() else { return };
     let (vfs, c) = (tree(dir.path()), Ctx::default());
     put(&*vfs, "f", "small", b"small").await;
     put(&*vfs, "f", "large", &LARGE).await;
-    let (from, to) = (dir.path().join("f"), dir.path().join("copy"));
-    std::fs::write(&to, "").expect("room");
-    for record in records(&from) {
-        let mut value = [0; 100];
-        let n = rustix::fs::getxattr(&from, &record, &mut value[..]).expect("there");
-        rustix::fs::setxattr(&to, &record, &value[..n], XattrFlags::CREATE).expect("room");
+    if collect(dir.path(), &vfs).is_none() {
+        return;
+    }
+    for to in ["copy", "unused", "listed"] {
+        copy_file(&dir.path().join("f"), &dir.path().join(to));
     }
     expect(&*vfs, "copy", "small", b"small").await;
-    assert_eq!(stream(&*vfs, "copy", "large", OpenMode::Open).await.err(), Some(VfsError::Damaged));
-    let copy = existing(&*vfs, "copy").await.node;
-    assert_eq!(copy.streams(&c).wait().await.expect("a list").len(), 3);
-    copy.remove_stream(&c, &name("large")).wait().await.expect("there");
+    expect(&*vfs, "copy", "large", &LARGE).await;
+    put(&*vfs, "copy", "large", b"changed").await;
+    let listed = existing(&*vfs, "listed").await.node.streams(&c).wait().await.expect("a list");
+    assert_eq!(listed.iter().map(|s| s.size).max(), Some(LARGE.len() as u64), "{listed:?}");
+    // Removing the stream of a copy leaves the original's.
+    existing(&*vfs, "unused").await.node.remove_stream(&c, &name("large")).wait().await.expect("there");
     expect(&*vfs, "f", "large", &LARGE).await;
+    std::fs::remove_file(dir.path().join("f")).expect("there");
+    assert_eq!(collect(dir.path(), &vfs), Some(1), "only that of the original");
+    assert!(
+        read(&*stream(&*vfs, "copy", "large", OpenMode::Open).await.expect("there"), 7).await == b"changed"
+    );
+    expect(&*vfs, "listed", "large", &LARGE).await;
+}
+
+/// The copy of a file by another user gets no streams: its owner may not be allowed to read the original any more.
+#[tokio::test]
+async fn a_copy_of_another_user_has_no_large_streams() {
+    let Some(dir) = directory() else { return };
+    let vfs = tree(dir.path());
+    put(&*vfs, "f", "large", &LARGE).await;
+    if collect(dir.path(), &vfs).is_none() {
+        return;
+    }
+    copy_file(&dir.path().join("f"), &dir.path().join("copy"));
+    std::os::unix::fs::chown(dir.path().join("copy"), Some(12_345), None).expect("we may");
+    assert_eq!(stream(&*vfs, "copy", "large", OpenMode::Open).await.err(), Some(VfsError::Damaged));
+    expect(&*vfs, "f", "large", &LARGE).await;
+}
+
+/// A restored share has all streams: after a start, and of files that are restored while the server runs.
+#[tokio::test]
+async fn a_restored_share_has_its_streams() {
+    let Some(dir) = directory() else { return };
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir_all(at("share")).expect("room");
+    let vfs = tree(&at("share"));
+    for file in ["f", "g", "in place"] {
+        put(&*vfs, file, "large", &LARGE).await;
+    }
+    if collect(&at("share"), &vfs).is_none() {
+        return;
+    }
+    drop(vfs);
+    copy_share(&at("share"), &at("backup"));
+    std::fs::remove_dir_all(at("share")).expect("there");
+    std::fs::rename(at("backup"), at("share")).expect("there");
+    let later = at("later");
+    std::fs::rename(at("share/g"), &later).expect("there");
+    let vfs = tree(&at("share"));
+    // The file is restored after its sidecar.
+    assert_eq!(collect(&at("share"), &vfs), Some(0));
+    copy_file(&later, &at("share/g"));
+    for file in ["f", "g"] {
+        expect(&*vfs, file, "large", &LARGE).await;
+    }
+    // A file that is replaced by a copy of itself, as rsync does, and not opened before the next start.
+    copy_file(&at("share/in place"), &at("share/new"));
+    std::fs::rename(at("share/new"), at("share/in place")).expect("there");
+    std::fs::remove_file(&later).expect("there");
+    assert_eq!(collect(&at("share"), &vfs), Some(0));
+    expect(&*vfs, "in place", "large", &LARGE).await;
+    assert_eq!(sidecars(&at("share")).len(), 3);
 }
 
 #[tokio::test]

@@ -140,6 +140,11 @@ impl FaultTexts<'_> {
                 "The newest data of parts of it is on absent disks, so reading these parts fails. Connect the absent disks".to_owned(),
                 self.return_commands(),
             ),
+            (FaultKind::NotOpen { why }, _) => (
+                "VirtualDisks.Detached",
+                format!("It cannot be opened, so all reads and writes fail: {why}. The server tries again every 10 s"),
+                self.return_commands(),
+            ),
             (FaultKind::InDoubt { groups }, _) => (
                 "VirtualDisks.InDoubt",
                 format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::health::{DiskProblems, Health, Level, of_disk, of_pool, of_space};
+use pool::health::{Health, Level, Problems, of_disk, of_pool, of_space};
 use pool::{DiskNumber, State};
 
 use super::super::describe;
@@ -14,18 +14,17 @@ use crate::control::health::HealthNode;
 
 /// An open pool.
 pub(super) fn open(open: &OpenPool) -> HealthNode {
-    let (suspended, disk_problems, paths) =
-        (open.pool.suspended().is_some(), open.disk_problems(), open.reporter.paths());
+    let (suspended, problems, paths) =
+        (open.pool.suspended().is_some(), open.problems(), open.reporter.paths());
     let unverified = open.unverified();
     open.pool.read(|s| {
         let all: Vec<DiskNumber> = s.disks.keys().copied().collect();
-        let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &disk_problems));
+        let mut children = below(s, &Level::ALL, &all, &|d| disk(s, d, &paths, &problems));
         let space = |(id, record): (&pool::SpaceId, &Arc<pool::SpaceRecord>)| {
-            node("VirtualDisk", record.name.clone(), of_space(s, *id, suspended), Vec::new())
+            node("VirtualDisk", record.name.clone(), of_space(s, *id, &problems, suspended), Vec::new())
         };
         children.extend(s.spaces.iter().map(space));
-        let pool =
-            node("Pool", s.name.clone(), of_pool(s, &disk_problems, suspended, open.read_only), children);
+        let pool = node("Pool", s.name.clone(), of_pool(s, &problems, suspended, open.read_only), children);
         let can_lose = pool::health::can_lose(s, &unverified);
         HealthNode { can_lose: Some(describe::can_lose_text(&can_lose)), ..pool }
     })
@@ -75,10 +74,10 @@ fn disk(
     s: &State,
     disk: DiskNumber,
     paths: &BTreeMap<DiskNumber, PathBuf>,
-    disk_problems: &DiskProblems,
+    problems: &Problems,
 ) -> HealthNode {
     let record = s.disks.get(&disk);
-    let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, disk_problems));
+    let health = record.map_or(Health::new("Unknown", "Unknown"), |r| of_disk(disk, r, problems));
     node("PhysicalDisk", describe::disk_text(s, disk, paths), health, Vec::new())
 }
 

@@ -88,6 +88,7 @@ fn every_kind_has_a_name_a_reason_and_a_command() {
         (FaultKind::Redundancy { left: 0, promised: 1 }, space.clone()),
         (FaultKind::Redundancy { left: 1, promised: 2 }, space.clone()),
         (FaultKind::Unavailable, space.clone()),
+        (FaultKind::NotOpen { why: "its log cannot be read".to_owned() }, space.clone()),
         (FaultKind::InDoubt { groups: 2 }, space.clone()),
         (FaultKind::Metadata { voters: 1 }, FaultObject::Pool),
         (FaultKind::Capacity { percent: 75, threshold: 70, media: MediaClass::ANY }, FaultObject::Pool),
