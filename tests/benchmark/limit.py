@@ -4,7 +4,7 @@ On one side `causeway bench` on a share of the `null` backend, which has no stor
 other the same `causeway bench` on `causeway bench listen`, which moves the same bytes by the same RDMA operations, or over a bare
 socket, with a request of 32 bytes and a reply of 8. One thread, one connection, 32 I/Os outstanding, loopback; no signatures, as
 most clients have it. In turns, medians. What counts is how many I/Os a second of processor time does, the client's and the
-server's together; and the aim is 60 % of what it does without SMB.
+server's together; and the aim is 60 % of what it does without SMB, and 40 % for 1 KiB over TCP.
 """
 
 import json
@@ -18,6 +18,7 @@ from harness.servers import Causeway, free_port
 from . import BINARY, medians
 
 AIM = 0.6
+AIMS = {("tcp", "read-1k"): 0.4}
 DEPTH = 32
 # The file on the null device; its size costs nothing.
 FILE = "64M"
@@ -93,8 +94,9 @@ def measure(place, *, rows, runs, seconds):
                         found["raw"].append(bench([*load, listener.places[carrier]], listener.process.pid, raw))
                     results = {who: medians(list_) for who, list_ in found.items()}
                     ratio, alone = (results["smb"][k] / results["raw"][k] for k in ("per_core", "per_server_core"))
+                    aim = AIMS.get((carrier, row), AIM)
                     everything[carrier][row] = {"medians": results, "runs": found, "ratio": ratio, "server_ratio": alone,
-                                                "met": ratio >= AIM}
+                                                "aim": aim, "met": ratio >= aim}
                     show(carrier, row, everything[carrier][row])
         finally:
             listener.stop()
@@ -106,20 +108,20 @@ def show(carrier, row, found):
     for who, r in found["medians"].items():
         print(f"{carrier:<7}{row:<12}{who:<6}{r['iops']:9.0f} {r['per_core']:10.0f} {r['per_server_core']:12.0f} "
               f"{r['client_us']:9.2f} {r['server_us']:9.2f}")
-    print(f"{'':<19}{'met' if found['met'] else 'NOT MET':<10}{found['ratio']:.0%} of the limit (aim {AIM:.0%}); "
+    print(f"{'':<19}{'met' if found['met'] else 'NOT MET':<10}{found['ratio']:.0%} of the limit (aim {found['aim']:.0%}); "
           f"server alone {found['server_ratio']:.0%}")
 
 
 def missed(everything):
     """The aims that were not met, as text."""
-    return [f"{carrier} {row}: {found['ratio']:.0%} of the limit (aim {AIM:.0%})"
+    return [f"{carrier} {row}: {found['ratio']:.0%} of the limit (aim {found['aim']:.0%})"
             for carrier, rows in everything.items() for row, found in rows.items() if not found["met"]]
 
 
 def table(everything):
     """The results as Markdown."""
-    lines = ["| | | IOPS per core, SMB | without SMB | of the limit | | server alone | µs/IO, client + server: SMB | without SMB |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| | | IOPS per core, SMB | without SMB | of the limit | bar | | server alone | µs/IO, client + server: SMB | without SMB |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for carrier, rows in everything.items():
         for row, found in rows.items():
             smb, raw = found["medians"]["smb"], found["medians"]["raw"]
@@ -127,6 +129,6 @@ def table(everything):
             name = {"iwarp": "SMB Direct (iWARP)", "tcp": "TCP"}[carrier]
             lines.append(
                 f"| {name} | {block >> 10} KiB {'write' if writes else 'read'} | {smb['per_core']:,.0f} | {raw['per_core']:,.0f} "
-                f"| {found['ratio']:.0%} | {'met' if found['met'] else '**not met**'} | {found['server_ratio']:.0%} "
+                f"| {found['ratio']:.0%} | {found['aim']:.0%} | {'met' if found['met'] else '**not met**'} | {found['server_ratio']:.0%} "
                 f"| {smb['client_us']:.1f} + {smb['server_us']:.1f} | {raw['client_us']:.1f} + {raw['server_us']:.1f} |")
     return "\n".join(lines)

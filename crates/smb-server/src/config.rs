@@ -55,7 +55,7 @@ pub struct Limits {
     pub sessions_per_connection: usize,
     /// Tree connects in one session.
     pub trees_per_session: usize,
-    /// Opens of all clients. An open of a file takes up to two descriptors of the process.
+    /// Opens of all clients; those that may have two descriptors of the process count twice.
     pub opens: usize,
     /// Opens of one user, in all sessions and disconnected ones.
     pub opens_per_user: usize,

@@ -192,7 +192,12 @@ impl Inner {
                     waits += 1;
                     self.env.sleep(RETRY).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // The next checkpoint does not write these blocks again, but may free rows.
+                    self.in_use.lock().extend(groups.iter().map(|key| key.row));
+                    self.has_emptied.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
             }
         }
         self.unmarked.lock().clear();

@@ -230,6 +230,8 @@ pub struct VolumeInfo {
     pub named_streams: bool,
     /// Files and empty directories can be reparse points.
     pub reparse_points: bool,
+    /// This machine's clock sets the time of a write, when it is made: not those of another machine, later.
+    pub local_times: bool,
 }
 
 /// Space, in bytes.

@@ -7,8 +7,6 @@ use smb_server::Limits;
 
 /// One in this many descriptors is reserved: for connections, disks of pools, rings and files of the server.
 const RESERVE_PART: u64 = 4;
-/// The most descriptors of an open: the second one is for unbuffered I/O, or for the data of a stream.
-const PER_OPEN: u64 = 2;
 /// The minimum of that reserve; at most half of the limit.
 const RESERVE_MIN: u64 = 256;
 /// One in this many opens is not available to a single user, but left to other users.
@@ -36,7 +34,7 @@ pub(super) fn limits(descriptors: Option<u64>, opens_per_user: usize) -> Limits 
     let limits = Limits::default();
     let room = descriptors.map_or(u64::MAX, |all| {
         let reserve = (all / RESERVE_PART).max(RESERVE_MIN).min(all / 2);
-        (all - reserve) / PER_OPEN
+        all - reserve
     });
     let opens = limits.opens.min(usize::try_from(room).unwrap_or(usize::MAX));
     let opens_per_user =
@@ -73,15 +71,15 @@ mod tests {
             let limits = limits(descriptors, per_user);
             (limits.opens, limits.opens_per_user)
         };
-        assert_eq!(of(Some(1 << 20), 0), (393_216, 294_912));
-        assert_eq!(of(Some(1024), 0), (384, 288));
-        assert_eq!(of(Some(400), 0), (100, 75));
-        assert_eq!(of(Some(400), 70), (100, 70));
-        assert_eq!(of(Some(400), 1000), (100, 100));
+        assert_eq!(of(Some(1 << 20), 0), (786_432, 589_824));
+        assert_eq!(of(Some(1024), 0), (768, 576));
+        assert_eq!(of(Some(400), 0), (200, 150));
+        assert_eq!(of(Some(400), 70), (200, 70));
+        assert_eq!(of(Some(400), 1000), (200, 200));
         assert_eq!(of(None, 0), (1 << 20, 3 << 18));
         for all in [0, 1, 7, 255, 256, 511, 5000] {
             let (opens, _) = of(Some(all), 0);
-            assert!(opens as u64 * PER_OPEN <= all - all / RESERVE_PART, "{all}");
+            assert!(opens as u64 <= all - all / RESERVE_PART, "{all}");
         }
     }
 

@@ -148,6 +148,37 @@ fn a_disk_that_does_not_answer_a_discard_blocks_no_command() {
     });
 }
 
+/// A disk leaves the pool, or the pool is exported, after the discards in progress: a later one would destroy what is
+/// written to the disk then.
+#[test]
+fn discards_end_before_a_disk_or_the_pool_leaves() {
+    virtual_time(async {
+        let world = World::new(10, 3);
+        let pool = world.create().await;
+        let local = world.local(&pool).await;
+        for name in ["one", "two"] {
+            local.create(mirror(name)).await.expect("a space");
+        }
+        let second = Duration::from_secs(1);
+        for slot in 0..3 {
+            world.machine.rule(SlotId(slot), Rule::new(Op::Discard, When::From(0), Fault::Slow(5 * second)));
+        }
+        let spaces: Vec<_> = pool.read(|s| s.spaces.keys().copied().collect());
+        local.destroy(spaces[0]).await.expect("its slabs are free");
+        let used = |disk: &DiskNumber| pool.read(|s| s.slabs_used(*disk).next().is_some());
+        let began = world.env.now();
+        let free =
+            (0..3).map(DiskNumber).find(|disk| !used(disk)).expect("a disk of the destroyed space only");
+        pool.remove_disk(free).await.expect("it has no slabs");
+        assert!(world.env.now() - began >= 4 * second, "it waited");
+        local.destroy(spaces[1]).await.expect("its slabs are free");
+        local.close().await.expect("nothing is open");
+        let began = world.env.now();
+        pool.export().await.expect("the pool is given up");
+        assert!(world.env.now() - began >= 4 * second, "it waited");
+    });
+}
+
 /// A space that cannot be opened is to be destroyed while the pool accepts no changes: it is opened afterwards.
 #[test]
 fn a_space_that_could_not_be_destroyed_is_opened_again() {

@@ -139,7 +139,11 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let ctx = env::Ctx::default();
     f.shut().await;
     f.apply_pending_metadata(&ctx, &server.env).await;
-    let stored = f.node.close(&ctx).wait().await;
+    let stored = {
+        // The close of a stream that was written sets the last write time of the file.
+        let _change = f.stream.is_named().then(|| f.file.begin_change(&server.env));
+        f.node.close(&ctx).wait().await
+    };
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
         let share = f.file.share_of(open.persistent);

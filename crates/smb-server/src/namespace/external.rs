@@ -15,6 +15,8 @@
 //! It is not if it is in the future or if a client has set it.
 //!
 //! Limits:
+//! - On a network file system, writes by other programs within [`LAG`] of the server's are missed.
+//! - So are those that set the last write time back.
 //! - A write by another program is missed if the server changes the data afterwards and before the check, or less than a
 //!   time step of the file system (10 ms) before it.
 //! - A change of a name by another program is missed if the server has made the same one within [`RECENT`] and the
@@ -318,6 +320,10 @@ impl Server {
             let doubts = file.doubts();
             let mut written = None;
             for _ in 0..CHECKS_MAX {
+                // A network file system sets the time of a write when it is asked for it.
+                if !share.vfs().is_some_and(|vfs| vfs.info().local_times) {
+                    break;
+                }
                 written = self.is_written_by_others(&file).await;
                 if written.is_some() {
                     break;

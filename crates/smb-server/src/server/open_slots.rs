@@ -6,6 +6,7 @@
 //! Invariants:
 //! 1. An open has one slot from before the backend opens its file until the open is dropped, with or without a session.
 //! 2. `all` is the sum of `by_account`, which has no zeros.
+//! 3. An open counts as many times as it may have descriptors.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,6 +35,7 @@ struct Taken {
 pub(crate) struct OpenSlot {
     slots: Arc<OpenSlots>,
     account: Sid,
+    descriptors: usize,
 }
 
 /// A bound that is reached, in opens.
@@ -44,13 +46,13 @@ enum Full {
 }
 
 impl Server {
-    /// A slot for a new open of this user.
+    /// A slot for a new open of this user, which may have this number of descriptors.
     ///
     /// # Errors
     /// STATUS_TOO_MANY_OPENED_FILES at one of the bounds (MS-SMB2 3.3.5.9).
-    pub(crate) fn take_open_slot(&self, user: &User) -> Result<Arc<OpenSlot>, NtStatus> {
+    pub(crate) fn take_open_slot(&self, user: &User, descriptors: usize) -> Result<Arc<OpenSlot>, NtStatus> {
         let limits = &self.config.limits;
-        let taken = self.open_slots.take(user.sid, limits.opens, limits.opens_per_user);
+        let taken = self.open_slots.take(user.sid, descriptors, limits.opens, limits.opens_per_user);
         taken.map_err(|full| {
             if self.open_slots.is_warning_due(self.env.now()) {
                 match full {
@@ -65,7 +67,7 @@ impl Server {
 
     /// A slot for an open of the server's previous run, also beyond the bounds: its client has it already.
     pub(crate) fn restore_open_slot(&self, account: Sid) -> Arc<OpenSlot> {
-        self.open_slots.add(&mut self.open_slots.0.lock(), account)
+        self.open_slots.add(&mut self.open_slots.0.lock(), account, 1)
     }
 }
 
@@ -73,23 +75,24 @@ impl OpenSlots {
     fn take(
         self: &Arc<Self>,
         account: Sid,
+        descriptors: usize,
         most: usize,
         most_of_account: usize,
     ) -> Result<Arc<OpenSlot>, Full> {
         let mut taken = self.0.lock();
-        if taken.all >= most {
+        if taken.all + descriptors > most {
             return Err(Full::Server(most));
         }
-        if taken.by_account.get(&account).is_some_and(|n| *n >= most_of_account) {
+        if taken.by_account.get(&account).map_or(0, |n| *n) + descriptors > most_of_account {
             return Err(Full::Account(most_of_account));
         }
-        Ok(self.add(&mut taken, account))
+        Ok(self.add(&mut taken, account, descriptors))
     }
 
-    fn add(self: &Arc<Self>, taken: &mut Taken, account: Sid) -> Arc<OpenSlot> {
-        taken.all += 1;
-        *taken.by_account.entry(account).or_default() += 1;
-        Arc::new(OpenSlot { slots: Arc::clone(self), account })
+    fn add(self: &Arc<Self>, taken: &mut Taken, account: Sid, descriptors: usize) -> Arc<OpenSlot> {
+        taken.all += descriptors;
+        *taken.by_account.entry(account).or_default() += descriptors;
+        Arc::new(OpenSlot { slots: Arc::clone(self), account, descriptors })
     }
 
     fn is_warning_due(&self, now: Instant) -> bool {
@@ -100,9 +103,9 @@ impl OpenSlots {
 impl Drop for OpenSlot {
     fn drop(&mut self) {
         let mut taken = self.slots.0.lock();
-        taken.all -= 1;
+        taken.all -= self.descriptors;
         if let Some(n) = taken.by_account.get_mut(&self.account) {
-            *n -= 1;
+            *n -= self.descriptors;
             if *n == 0 {
                 taken.by_account.remove(&self.account);
             }
@@ -123,15 +126,19 @@ mod tests {
     fn both_bounds() {
         let slots = Arc::new(OpenSlots::default());
         let (one, other) = (Sid::EVERYONE, Sid::AUTHENTICATED_USERS);
-        let first = slots.take(one, 3, 2).ok();
-        let second = slots.take(one, 3, 2).ok();
-        assert_eq!(slots.take(one, 3, 2).err(), Some(Full::Account(2)));
-        let third = slots.take(other, 3, 2).ok();
-        assert_eq!(slots.take(other, 3, 2).err(), Some(Full::Server(3)));
+        let take = |account, descriptors| slots.take(account, descriptors, 3, 2);
+        let first = take(one, 1).ok();
+        assert_eq!(take(one, 2).err(), Some(Full::Account(2)), "it may have two descriptors");
+        let second = take(one, 1).ok();
+        assert_eq!(take(one, 1).err(), Some(Full::Account(2)));
+        assert_eq!(take(other, 2).err(), Some(Full::Server(3)));
+        let third = take(other, 1).ok();
+        assert_eq!(take(other, 1).err(), Some(Full::Server(3)));
         assert_eq!(counts(&slots).0, 3);
-        drop(first);
-        assert!(slots.take(one, 3, 2).is_ok(), "dropped at once");
-        drop((second, third));
+        drop((first, second));
+        let both = take(one, 2).expect("dropped at once");
+        assert_eq!(counts(&slots).0, 3);
+        drop((both, third));
         assert_eq!(counts(&slots), (0, vec![]));
     }
 }

@@ -234,6 +234,27 @@ fn a_value_whose_flush_failed_is_decided_once() {
     });
 }
 
+/// A unit was overwritten twice, a flush failed on the only copy, and the disk has the first of the two values, which is
+/// in no record: the region stays active until the unit is decided.
+#[test]
+fn a_disk_that_lost_the_newer_of_two_overwrites_has_the_older() {
+    virtual_time(async {
+        let world = World::new(&Setup::new(66, 1, Resiliency::Simple)).await;
+        world.write(0..8, false).await.unwrap();
+        world.space.checkpoint().await.unwrap();
+        world.write(1..2, false).await.unwrap();
+        world.rig.machine.rule(SlotId(0), Rule::new(Op::Write, When::Nth(0), Fault::Lost));
+        world.write(1..2, false).await.unwrap();
+        world.rig.machine.rule(SlotId(0), Rule::new(Op::Flush, When::Nth(0), Fault::Error));
+        assert_eq!(world.flush().await, Err(LogError::NotFlushed(DiskNumber(0)).into()));
+        for _ in 0..2 {
+            world.space.checkpoint().await.unwrap();
+        }
+        let world = world.crashed(PowerCut::KeepAll, |_| {}).await;
+        world.settle(0..8, "after the crash").await;
+    });
+}
+
 /// All copies on a disk are stale.
 fn misses_everything(world: &World, disk: DiskNumber) {
     let view = world.rig.view_now();

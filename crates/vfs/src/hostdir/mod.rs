@@ -208,6 +208,7 @@ impl HostDir {
             short_names: true,
             named_streams: device.attributes,
             reparse_points: device.attributes,
+            local_times: device.local,
         };
         device.find_store(root.as_fd());
         let tree = Tree {

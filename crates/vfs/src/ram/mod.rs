@@ -113,6 +113,7 @@ impl RamFs {
             short_names: false,
             named_streams: true,
             reparse_points: true,
+            local_times: true,
         };
         let root = Inode::directory(FileKey { volume, file: 1 }, Arc::clone(&store), now);
         let tree = Tree {

@@ -40,6 +40,7 @@ impl Spaces {
             short_names: false,
             named_streams: false,
             reparse_points: false,
+            local_times: true,
         };
         Arc::new(Spaces { tree: Arc::new(Tree { disks, files, info, names: tokio::sync::Mutex::default() }) })
     }

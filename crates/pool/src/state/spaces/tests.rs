@@ -366,6 +366,30 @@ fn a_request_does_not_reuse_slabs_that_it_frees() {
     assert!(freed.iter().all(|place| s.check_free(*place).is_ok()));
 }
 
+/// A slab that one operation takes and the next one frees is not that of the state before both.
+#[test]
+fn freed_slabs_are_those_of_each_operation() {
+    let mut s = written(4);
+    let birth = row(&s).birth;
+    assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
+    let (old, new) = (row(&s).slabs[0].place, row(&s).moving().unwrap().copy);
+    let filled = OwnerOp::MarkCurrent {
+        row: ROW,
+        index: 2,
+        generation: new.generation,
+        regions: ALL,
+        membership: Membership(1),
+    };
+    assert_eq!(ask(&mut s, 4, [filled]), None);
+    let to = s.free_slabs(old.disk).map(|slab| SlabPlace { disk: old.disk, slab }).next().unwrap();
+    let ops = [
+        SpaceOp::EndMove { row: ROW },
+        SpaceOp::BeginMove { row: ROW, index: 0, to },
+        SpaceOp::CancelMove { row: ROW },
+    ];
+    assert_eq!(s.slabs_freed_by_all(&ops.map(op)), [old, to]);
+}
+
 /// New slabs are not placed on a disk whose removal is in progress, nor where the space has no slot of marks.
 #[test]
 fn new_slabs_are_on_usable_disks() {

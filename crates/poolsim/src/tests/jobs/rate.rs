@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arena::{IoBuf, Sg};
-use disk::PowerCut;
-use disk::sim::SlotId;
+use disk::sim::{Fault, Rule, SlotId, When};
+use disk::{Op, PowerCut};
+use futures_util::future::join_all;
 use pool::SpaceRecord;
 use pool::jobs::{Kind, Subject};
 use pool_seam::{DiskNumber, UNIT};
@@ -82,4 +84,49 @@ fn a_disk_of_eight_is_rebuilt_by_all_others() {
         let rate = rebuilds_at(spaces, rows, 8 * MIB);
         assert!(rate >= 290_000_000, "{spaces} spaces: {rate} B/s");
     }
+}
+
+/// Durable writes of 4 KiB at random addresses of a mirror whose disks flush in 5 ms, 32 in flight: all that wait share
+/// a flush. Returns the writes per second, and the flushes of both disks for 100 writes.
+fn durable_writes() -> (u64, u64) {
+    const WRITERS: u64 = 32;
+    const SECONDS: u64 = 5;
+    virtual_time(async {
+        let world = World::new(3, 2);
+        let pool = world.create().await;
+        let record = SpaceRecord { size: 16 * MIB, ..mirror("vm") };
+        let space = pool.create_space(record).await.expect("a space");
+        let owned = world.own(&pool, space).await.expect("an owner");
+        let bytes = IoBuf::from(vec![7_u8; UNIT as usize]);
+        let units = 16 * MIB / UNIT;
+        for part in 0..units / PART {
+            let src: Sg = (0..PART).map(|_| bytes.clone()).collect();
+            owned.space.write(part * PART * UNIT, src, false).wait().await.expect("a write");
+        }
+        owned.space.checkpoint().await.expect("a checkpoint");
+        let flushes = || [0, 1].iter().map(|slot| world.machine.counts(SlotId(*slot)).flushes).sum::<u64>();
+        for slot in [0, 1] {
+            let flush = Rule::new(Op::Flush, When::From(0), Fault::Slow(Duration::from_millis(5)));
+            world.machine.rule(SlotId(slot), flush);
+        }
+        let (before, written, begun) = (flushes(), AtomicU64::new(0), world.env.now());
+        let writers = (0..WRITERS).map(|_| async {
+            while world.env.now() - begun < Duration::from_secs(SECONDS) {
+                let (unit, src) = (world.env.random_u64() % units, Sg::from_iter([bytes.clone()]));
+                owned.space.write(unit * UNIT, src, true).wait().await.expect("a write");
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        join_all(writers).await;
+        let written = written.into_inner();
+        (written / SECONDS, (flushes() - before) * 100 / written)
+    })
+}
+
+/// The most that is possible is 32 writes in 5 ms, 6,400 a second.
+#[test]
+fn durable_writes_share_slow_flushes() {
+    let (rate, flushes) = durable_writes();
+    println!("{rate} durable writes per second; {flushes} flushes for 100 writes");
+    assert!(rate >= 5_000 && flushes <= 8, "{rate} a second, {flushes} flushes for 100 writes");
 }

@@ -32,7 +32,10 @@ impl Plan<'_> {
         &self,
         reserved: Option<ReservedCreate>,
     ) -> Result<Reply, NtStatus> {
-        let slot = self.r.server.take_open_slot(&self.r.session.user)?;
+        // The second one is for the data of a stream, or for unbuffered I/O.
+        let is_unbuffered = self.q.create_options.contains(CreateOptions::NO_INTERMEDIATE_BUFFERING);
+        let descriptors = if self.stream.is_some() || is_unbuffered { 2 } else { 1 };
+        let slot = self.r.server.take_open_slot(&self.r.session.user, descriptors)?;
         let mut races = 0;
         let mut removal_deadline = None;
         loop {

@@ -37,7 +37,7 @@ fn open_without_file(
     target: OpenTarget,
     body: CreateResponse<'_>,
 ) -> Result<Reply, NtStatus> {
-    let slot = r.server.take_open_slot(&r.session.user)?;
+    let slot = r.server.take_open_slot(&r.session.user, 1)?;
     let granted = match q.desired_access.map_generic() {
         a if a.contains(AccessMask::MAXIMUM_ALLOWED) => AccessMask::FILE_ALL_ACCESS,
         a => a,

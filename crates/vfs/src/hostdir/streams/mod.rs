@@ -5,9 +5,9 @@
 //! The value ([`record`] has the byte map) is the stream's name and, up to [`INLINE_MAX`] bytes, its data. Reading
 //! Windows' `Zone.Identifier` or macOS' `AFP_AfpInfo` costs one system call more than looking it up.
 //!
-//! **Sidecars.** A stream that grows beyond that is moved to a file in `.causeway-streams` ([`store`]), named by the
-//! file's identity and the stream's, and stays there until it is removed. The same happens to all small streams of a
-//! file whose security descriptor or attributes need the space ([`Open::make_room`]).
+//! **Sidecars.** A stream that grows beyond that is moved to a file in `.causeway-streams` ([`store`]), which the record
+//! names by a random identity, and stays there until it is removed. The same happens to all small streams of a file whose
+//! security descriptor or attributes need the space ([`Open::make_room`]).
 //!
 //! **Atomicity.** Every change of a record, and every access to data in one, holds the lock of its file
 //! ([`lock`]), which all trees of this process share: two shares that show one file serialise. Other processes that
@@ -18,9 +18,9 @@
 //! loses its data, and a crash leaves only orphaned sidecars. They are removed at the next start ([`orphans`]). FLUSH and write-through of a stream sync the sidecar, its directory and the file.
 //!
 //! **Copies by other programs.** Programs that copy extended attributes (`cp --preserve=xattr`, `rsync -X`, `tar
-//! --xattrs`) copy small streams with the file. The copied record of a large one names a sidecar of another file: see
-//! [`orphans`]. If that cannot be found, opening the stream fails with [`VfsError::Damaged`]; it can be listed and
-//! removed.
+//! --xattrs`) copy small streams with the file. The copied record of a large one names the sidecar of another file:
+//! [`orphans`] has the rules. If there is no sidecar, opening the stream fails with [`VfsError::Damaged`]; it can be
+//! listed and removed.
 
 mod data;
 mod handle;
@@ -44,6 +44,8 @@ use crate::{
 use record::{Content, Record};
 
 pub(super) use node::StreamNode;
+#[cfg(test)]
+pub(super) use orphans::KEPT;
 pub(super) use store::is_store;
 
 /// The most data that is stored in a record, in bytes. The streams that programs add to every file are smaller, and
@@ -138,7 +140,7 @@ impl Open {
         for record in record::all(self)? {
             let (size, allocation) = match record.content {
                 Content::Inline(data) => record::sizes(&data),
-                Content::Sidecar => store::sizes(self, record.id),
+                Content::Sidecar(sidecar) => store::sizes(self, sidecar),
             };
             all.push(StreamInfo { name: Some(record.name), size, allocation });
         }
@@ -156,8 +158,8 @@ impl Open {
     /// Removes a stream; its file's streams are locked.
     fn drop_stream(&self, record: &Record) -> VfsResult<()> {
         record::remove(self, record.id)?;
-        if matches!(record.content, Content::Sidecar) {
-            store::unlink(self.shared.id, record.id);
+        if let Content::Sidecar(sidecar) = record.content {
+            store::unlink(self.shared.id, sidecar);
         }
         Ok(())
     }
@@ -192,7 +194,7 @@ impl Open {
         let file = data::writable(self)?;
         match &record.content {
             Content::Inline(bytes) => data::fill(&file, bytes)?,
-            Content::Sidecar => data::copy(&store::open(self, record.id)?.open.fd, &file)?,
+            Content::Sidecar(_) => data::copy(&store::open(self, record)?.open.fd, &file)?,
         }
         rustix::fs::fsync(&file)?;
         self.drop_stream(record)
@@ -207,7 +209,7 @@ impl Open {
     fn size(&self, record: &Record) -> u64 {
         match &record.content {
             Content::Inline(data) => data.len() as u64,
-            Content::Sidecar => store::sizes(self, record.id).0,
+            Content::Sidecar(sidecar) => store::sizes(self, *sidecar).0,
         }
     }
 }
@@ -225,7 +227,7 @@ impl Stream {
         let record = record::read(&self.file, self.id)?.ok_or(VfsError::Stale)?;
         match record.content {
             Content::Inline(_) => Ok(DataLocation::Inline(record, lock)),
-            Content::Sidecar => Ok(DataLocation::Sidecar(self.moved(store::open(&self.file, self.id)?))),
+            Content::Sidecar(_) => Ok(DataLocation::Sidecar(self.moved(store::open(&self.file, &record)?))),
         }
     }
 

@@ -4,8 +4,8 @@
 //!
 //! | byte | size | what                                                                                |
 //! |------|------|-------------------------------------------------------------------------------------|
-//! | 0    | 2    | version = 1                                                                         |
-//! | 2    | 2    | bit 0: the data is in a sidecar, and none follows the name                          |
+//! | 0    | 2    | version = 2                                                                         |
+//! | 2    | 2    | bit 0: the data is in a sidecar, whose identity (u128) follows the name             |
 //! | 4    | 2    | length of the name in bytes, n: 1 to 765                                            |
 //! | 6    | n    | the name, UTF-8, without colons and type                                            |
 //! | 6+n  | rest | the data                                                                            |
@@ -21,7 +21,7 @@ use crate::{StreamName, VfsError, VfsResult};
 
 /// The prefix of the attributes' names.
 const PREFIX: &str = "user.causeway.stream.";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 const SIDECAR: u16 = 1;
 const HEAD: usize = 6;
 
@@ -36,22 +36,23 @@ pub(super) struct Record {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Inline(Vec<u8>),
-    Sidecar,
+    /// In the sidecar with this identity, which is random: only who may read the file's attributes knows it.
+    Sidecar(u128),
 }
 
 impl Record {
     fn encode(&self) -> Vec<u8> {
         let name = self.name.as_str().as_bytes();
         let (flags, data) = match &self.content {
-            Content::Inline(data) => (0, &data[..]),
-            Content::Sidecar => (SIDECAR, &[][..]),
+            Content::Inline(data) => (0, data.clone()),
+            Content::Sidecar(sidecar) => (SIDECAR, sidecar.to_le_bytes().to_vec()),
         };
         let mut b = Vec::with_capacity(HEAD + name.len() + data.len());
         b.extend_from_slice(&VERSION.to_le_bytes());
         b.extend_from_slice(&flags.to_le_bytes());
         b.extend_from_slice(&(name.len() as u16).to_le_bytes());
         b.extend_from_slice(name);
-        b.extend_from_slice(data);
+        b.extend_from_slice(&data);
         b
     }
 
@@ -62,7 +63,7 @@ impl Record {
         let (name, data) = rest.split_at_checked(word(4).into())?;
         let content = match (word(0), word(2)) {
             (VERSION, 0) => Content::Inline(data.to_vec()),
-            (VERSION, SIDECAR) if data.is_empty() => Content::Sidecar,
+            (VERSION, SIDECAR) => Content::Sidecar(u128::from_le_bytes(data.try_into().ok()?)),
             _ => return None,
         };
         let name = StreamName::new(std::str::from_utf8(name).ok()?).ok()?;
@@ -130,12 +131,12 @@ pub(super) fn remove(file: &Open, id: u64) -> VfsResult<()> {
 }
 
 /// The identities of the streams of a file.
-pub(super) fn ids(file: Target<'_>) -> VfsResult<Vec<u64>> {
+fn ids(file: Target<'_>) -> VfsResult<Vec<u64>> {
     Ok(ids_in(&file.list()?))
 }
 
 /// The identities of the streams in a list of attributes.
-pub(super) fn ids_in(names: &[u8]) -> Vec<u64> {
+fn ids_in(names: &[u8]) -> Vec<u64> {
     let digits = |name: &[u8]| {
         let digits = std::str::from_utf8(name.strip_prefix(PREFIX.as_bytes())?).ok()?;
         u64::from_str_radix(digits, 16).ok().filter(|id| format!("{id:016x}") == digits)
@@ -143,18 +144,27 @@ pub(super) fn ids_in(names: &[u8]) -> Vec<u64> {
     stored::split(names).filter_map(digits).collect()
 }
 
-/// Whether the file has a record of this stream that refers to a sidecar; true if that cannot be determined.
-pub(super) fn names_sidecar(file: Target<'_>, id: u64) -> bool {
-    let mut value = [0; HEAD];
-    match file.get(&key(id), &mut value) {
-        Err(Errno::NODATA) => false,
-        Err(Errno::RANGE) | Ok(_) => match file.get_all(&key(id)) {
-            Ok(value) => {
-                !matches!(Record::decode(id, &value), Some(Record { content: Content::Inline(_), .. }))
+/// The streams of a file whose data is in sidecars: the identities of the stream and of the sidecar.
+pub(super) fn sidecars(file: Target<'_>) -> Result<Vec<(u64, u128)>, Errno> {
+    let mut all = Vec::new();
+    for id in ids_in(&file.list()?) {
+        match file.get_all(&key(id)) {
+            Err(Errno::NODATA) => {}
+            value => {
+                if let Some(Record { content: Content::Sidecar(sidecar), .. }) = Record::decode(id, &value?) {
+                    all.push((id, sidecar));
+                }
             }
-            Err(e) => e != Errno::NODATA,
-        },
-        Err(_) => true,
+        }
+    }
+    Ok(all)
+}
+
+/// Whether the record of this stream names this sidecar; true if that cannot be determined.
+pub(super) fn names_sidecar(file: Target<'_>, id: u64, sidecar: u128) -> bool {
+    match file.get_all(&key(id)) {
+        Ok(value) => Record::decode(id, &value).is_none_or(|r| r.content == Content::Sidecar(sidecar)),
+        Err(e) => e != Errno::NODATA,
     }
 }
 
@@ -175,11 +185,11 @@ mod tests {
     fn golden() {
         let name = StreamName::new("Zone.Identifier").expect("legal");
         let record = Record { id: 1, name: name.clone(), content: Content::Inline(b"data".to_vec()) };
-        let golden = b"\x01\0\0\0\x0f\0Zone.Identifierdata";
+        let golden = b"\x02\0\0\0\x0f\0Zone.Identifierdata";
         assert_eq!(record.encode(), golden);
         assert_eq!(Record::decode(1, golden), Some(record));
-        let record = Record { id: 2, name, content: Content::Sidecar };
-        let golden = b"\x01\0\x01\0\x0f\0Zone.Identifier";
+        let record = Record { id: 2, name, content: Content::Sidecar(3) };
+        let golden = b"\x02\0\x01\0\x0f\0Zone.Identifier\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
         assert_eq!(record.encode(), golden);
         assert_eq!(Record::decode(2, golden), Some(record));
         assert_eq!(key(0xabc), "user.causeway.stream.0000000000000abc");
@@ -189,14 +199,14 @@ mod tests {
     fn damaged() {
         for bad in [
             &b""[..],
-            b"\x01\0\0\0\x0f",
-            b"\x01\0\0\0\x05\0four",
-            b"\x02\0\0\0\x01\0s",
-            b"\x01\0\x01\0\x01\0sdata",
-            b"\x01\0\x02\0\x01\0s",
-            b"\x01\0\0\0\0\0data",
-            b"\x01\0\0\0\x01\0:",
-            b"\x01\0\0\0\x01\0\xff",
+            b"\x02\0\0\0\x0f",
+            b"\x02\0\0\0\x05\0four",
+            b"\x01\0\0\0\x01\0s",
+            b"\x02\0\x01\0\x01\0sdata",
+            b"\x02\0\x02\0\x01\0s",
+            b"\x02\0\0\0\0\0data",
+            b"\x02\0\0\0\x01\0:",
+            b"\x02\0\0\0\x01\0\xff",
         ] {
             assert_eq!(Record::decode(1, bad), None, "{bad:?}");
         }

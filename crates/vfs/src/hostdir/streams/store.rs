@@ -2,17 +2,14 @@
 //!
 //! `.causeway-streams`, mode 0700, lies in the root of the tree, or, for a file system that is mounted below it, in
 //! that file system's topmost mounted directory. No client can list, open or create a name equal to it ([`is_store`]).
-//! It has one file, mode 0600, per large stream: `FILE-STREAM`, the file's number on its file system
-//! ([`crate::FileKey::file`], 32 hexadecimal digits) and the stream's identity (16). Its content is the stream's data,
-//! nothing else. Its extended attribute `user.causeway.stream-of` is, little-endian: u16 version = 1, the sidecar's own
-//! number (u128), and the handle of the stream's file ([`super::handle`]), which tells whether the file still exists
-//! ([`super::orphans`]).
+//! It has one file, mode 0600, per large stream: its name is the sidecar's identity, 32 hexadecimal digits, its content is
+//! the stream's data, nothing else, and its extended attributes say which file it belongs to ([`super::orphans`]).
 //!
 //! Trees whose roots lie on one file system share their stores while they are open ([`STORES`]), so a file that is
 //! moved from one share to another, or is in two shares, has its streams in both.
 //!
-//! The directory is locked (flock): exclusively while orphans are collected, shared while it is used, so one server
-//! does not collect a sidecar whose record another one is about to write.
+//! The directory is locked (flock): exclusively while orphans are removed, shared while it is used, so one server does
+//! not remove a sidecar whose record another one is about to write.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock, Weak};
@@ -34,6 +31,9 @@ use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 /// The name of the directory.
 const NAME: &str = ".causeway-streams";
 const FOLDED: &str = ".CAUSEWAY-STREAMS";
+
+/// The topmost directories of file systems in the trees that are open in this process, with the file systems.
+static TOPS: Mutex<Vec<(u128, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
 
 /// All stores that are open in this process.
 static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
@@ -83,36 +83,34 @@ impl Store {
         {
             return Ok(Some(there));
         }
-        let alone = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive).is_ok();
         let store = Arc::new(Store { volume, directory_id, fd });
         stores.push(Arc::downgrade(&store));
         drop(stores);
-        if read_only {
-            store.share();
-            return Ok(Some(store));
-        }
-        if !alone {
-            store.share(); // waits until another server has finished collecting
-            return Ok(Some(store));
-        }
-        let collector = Arc::clone(&store);
-        let work = move || {
-            collector.collect();
-            collector.share();
-        };
-        // On a separate thread, because it checks every sidecar.
-        if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
-            tracing::warn!("orphaned streams could not be removed: {e}");
-            store.share();
+        store.share();
+        if !read_only {
+            let collector = Arc::clone(&store);
+            let work = move || collector.collect_after_start();
+            // On a separate thread, because it checks every sidecar.
+            if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
+                tracing::warn!("orphaned streams could not be removed: {e}");
+            }
         }
         Ok(Some(store))
     }
 
-    /// Takes the shared lock, in place of the exclusive one.
+    /// Takes the shared lock; waits while another server removes sidecars.
     fn share(&self) {
         if let Err(e) = rustix::fs::flock(&self.fd, FlockOperation::LockShared) {
             tracing::debug!("the directory of large streams could not be locked: {e}");
         }
+    }
+
+    /// Does `work` if no other server uses the directory.
+    pub(super) fn alone<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let alone = rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let done = alone.then(work);
+        self.share();
+        done
     }
 
     /// All stores that are open in this process.
@@ -122,19 +120,31 @@ impl Store {
 }
 
 /// The name of a sidecar.
-pub(super) fn name(file: u128, id: u64) -> String {
-    format!("{file:032x}-{id:016x}")
+pub(super) fn name(sidecar: u128) -> String {
+    format!("{sidecar:032x}")
 }
 
-/// The store of a file system.
+/// The store of a file system in a tree, and its topmost directory there.
 #[derive(Default)]
-pub(in crate::hostdir) struct StoreCell(OnceLock<Arc<Store>>);
+pub(in crate::hostdir) struct StoreCell(OnceLock<Arc<Store>>, OnceLock<Arc<OwnedFd>>);
+
+/// The topmost directories of a file system in all trees.
+pub(super) fn tops(volume: u128) -> Vec<Arc<OwnedFd>> {
+    let mut all = TOPS.lock();
+    all.retain(|(_, top)| top.strong_count() > 0);
+    all.iter().filter(|(of, _)| *of == volume).filter_map(|(_, top)| top.upgrade()).collect()
+}
 
 impl Device {
     /// Opens the store in `top` if there is one.
     pub(in crate::hostdir) fn find_store(&self, top: BorrowedFd<'_>) {
         if !self.attributes || self.store.0.get().is_some() {
             return;
+        }
+        if let Ok(top) = rustix::io::fcntl_dupfd_cloexec(top, 0) {
+            let top = Arc::new(top);
+            TOPS.lock().push((self.volume, Arc::downgrade(&top)));
+            let _ = self.store.1.set(top);
         }
         match Store::open(top, self.volume, self.read_only) {
             Ok(Some(store)) => drop(self.store.0.set(store)),
@@ -177,26 +187,22 @@ impl Device {
     }
 }
 
-/// Opens the sidecar of a stream. The file's streams are locked.
+/// Opens the sidecar that a record names. The file's streams are locked.
 ///
 /// # Errors
-/// `Damaged` when it is missing.
-pub(super) fn open(file: &Open, id: u64) -> VfsResult<HostNode> {
-    let (tree, key) = (&file.shared.tree, file.shared.id);
-    let access = if tree.info.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+/// `Damaged` when it is missing, or belongs to another file.
+pub(super) fn open(file: &Open, record: &Record) -> VfsResult<HostNode> {
+    let Content::Sidecar(sidecar) = record.content else { return Err(VfsError::Stale) };
+    let access = if file.shared.tree.info.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut is_found = true;
-    while is_found {
-        for store in file.shared.device.stores() {
-            match rustix::fs::openat(&store.fd, name(key.file, id), flags, Mode::empty()) {
-                Ok(fd) => return opened(file, fd),
-                Err(Errno::NOENT) => {}
-                Err(e) => return Err(e.into()),
-            }
+    for store in file.shared.device.stores() {
+        match rustix::fs::openat(&store.fd, name(sidecar), flags, Mode::empty()) {
+            Ok(fd) => return opened(file, orphans::own(file, record, &store, fd)?),
+            Err(Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
         }
-        is_found = orphans::find(file, id)?;
     }
-    tracing::warn!(file = ?key, stream = %format_args!("{id:016x}"), "the data of a stream is missing");
+    tracing::warn!(file = ?file.shared.id, sidecar = name(sidecar), "the data of a stream is missing");
     Err(VfsError::Damaged)
 }
 
@@ -208,34 +214,44 @@ fn opened(file: &Open, fd: OwnedFd) -> VfsResult<HostNode> {
     Ok(tree.node(fd, &stat, Kind::File, (true, !tree.info.read_only))?.0)
 }
 
-/// Size and allocation of a sidecar, in bytes; zeros if it is missing. The file's streams are locked.
-pub(super) fn sizes(file: &Open, id: u64) -> (u64, u64) {
-    let name = name(file.shared.id.file, id);
-    let stat = || file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
-    let found = stat().or_else(|| orphans::find(file, id).is_ok_and(|found| found).then(stat)?);
+/// Size and allocation of a sidecar, in bytes; zeros if it is missing.
+pub(super) fn sizes(file: &Open, sidecar: u128) -> (u64, u64) {
+    let name = name(sidecar);
+    let found = file.shared.device.stores().into_iter().find_map(|s| lstatx(&s.fd, &name).ok());
     found.map_or((0, 0), |s| (s.stx_size, s.stx_blocks.saturating_mul(512)))
 }
 
 /// Moves the data of a stream from its record to a new sidecar; the file's streams are locked.
 pub(super) fn promote(file: &Open, record: &Record) -> VfsResult<HostNode> {
-    let Content::Inline(bytes) = &record.content else { return open(file, record.id) };
-    let store = file.shared.device.make_store(file)?;
-    let name = name(file.shared.id.file, record.id);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Content::Inline(bytes) = &record.content else { return open(file, record) };
+    let fd = create(file, record, |fd| if bytes.is_empty() { Ok(()) } else { data::fill(fd, bytes) })?;
+    opened(file, fd)
+}
+
+/// Creates a sidecar of a stream, and makes its record name it. The file's streams are locked.
+pub(super) fn create(
+    file: &Open,
+    record: &Record,
+    fill: impl FnOnce(&OwnedFd) -> VfsResult<()>,
+) -> VfsResult<OwnedFd> {
+    let (store, random) = (file.shared.device.make_store(file)?, env::Env::real());
+    let sidecar = u128::from(random.random_u64()) << 64 | u128::from(random.random_u64());
+    let name = name(sidecar);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(&store.fd, &*name, flags, Mode::RUSR | Mode::WUSR)?;
-    let moved = || {
-        orphans::set_file(&fd, file.fd.as_fd())?;
-        if !bytes.is_empty() {
-            data::fill(&fd, bytes)?;
+    let filled = || {
+        orphans::set_file(&fd, file.fd.as_fd(), record.id)?;
+        fill(&fd)?;
+        if node::statx(&fd)?.stx_size > 0 {
             rustix::fs::fsync(&fd)?;
         }
-        record::set(file, &Record { content: Content::Sidecar, ..record.clone() })
+        record::set(file, &Record { content: Content::Sidecar(sidecar), ..record.clone() })
     };
-    if let Err(e) = moved() {
+    if let Err(e) = filled() {
         let _ = rustix::fs::unlinkat(&store.fd, &*name, AtFlags::empty());
         return Err(e);
     }
-    opened(file, fd)
+    Ok(fd)
 }
 
 /// Moves all streams of a file that have data to sidecars; returns whether there were any. The file's streams are
@@ -259,12 +275,12 @@ pub(super) fn sync(file: &Open) -> VfsResult<()> {
     Ok(())
 }
 
-/// Removes a sidecar.
-pub(super) fn unlink(file: FileKey, id: u64) {
+/// Removes a sidecar of this file.
+pub(super) fn unlink(file: FileKey, sidecar: u128) {
     for store in Store::all().into_iter().filter(|s| s.volume == file.volume) {
-        match rustix::fs::unlinkat(&store.fd, name(file.file, id), AtFlags::empty()) {
+        match orphans::remove(&store, file.file, sidecar) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(e) => tracing::warn!(?file, "the data of a removed stream is kept until the next start: {e}"),
+            Err(e) => tracing::warn!(?file, "the data of a removed stream is kept for a day: {e}"),
         }
     }
 }
@@ -273,7 +289,7 @@ pub(super) fn unlink(file: FileKey, id: u64) {
 pub(in crate::hostdir) struct PendingRemoval {
     file: OwnedFd,
     key: FileKey,
-    ids: Vec<u64>,
+    sidecars: Vec<u128>,
 }
 
 impl PendingRemoval {
@@ -290,15 +306,16 @@ impl PendingRemoval {
         }
         let file = beneath(directory, name, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty()).ok()?;
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let ids = record::ids(Target::Followed(&path)).ok()?;
-        (!ids.is_empty()).then(|| PendingRemoval { key: device.key(stat), file, ids })
+        let sidecars: Vec<u128> =
+            record::sidecars(Target::Followed(&path)).ok()?.into_iter().map(|(_, sidecar)| sidecar).collect();
+        (!sidecars.is_empty()).then(|| PendingRemoval { key: device.key(stat), file, sidecars })
     }
 
     /// The name was removed: removes the sidecars if it was the last one.
     pub(in crate::hostdir) fn remove(self) {
         let _lock = lock(self.key);
         if node::statx(&self.file).is_ok_and(|s| s.stx_nlink == 0) {
-            self.ids.iter().for_each(|id| unlink(self.key, *id));
+            self.sidecars.iter().for_each(|sidecar| unlink(self.key, *sidecar));
         }
     }
 }
