@@ -211,6 +211,7 @@ impl HostDir {
             local_times: device.local,
         };
         device.find_store(root.as_fd());
+        device.note_root(root.as_fd());
         let tree = Tree {
             root_path: posix::real_path(&root).unwrap_or_default(),
             root: Arc::new(root),

@@ -113,7 +113,15 @@ impl Stream {
                 }
             }
         }
-        Ok(InlineResult::Sidecar(self.moved(store::promote(&self.file, &before)?)))
+        let promoted = match store::promote(&self.file, &before) {
+            // The name of a sidecar takes more space than a few bytes.
+            Err(VfsError::AttributeTooLarge) if store::promote_all(&self.file)? => {
+                let record = record::read(&self.file, self.id)?.ok_or(VfsError::Stale)?;
+                store::promote(&self.file, &record)?
+            }
+            promoted => promoted?,
+        };
+        Ok(InlineResult::Sidecar(self.moved(promoted)))
     }
 }
 

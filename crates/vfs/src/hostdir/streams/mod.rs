@@ -197,7 +197,11 @@ impl Open {
             Content::Sidecar(_) => data::copy(&store::open(self, record)?.open.fd, &file)?,
         }
         rustix::fs::fsync(&file)?;
-        self.drop_stream(record)
+        // The stream of a copied file has another sidecar since it was opened.
+        match record::read(self, record.id)? {
+            Some(record) => self.drop_stream(&record),
+            None => Ok(()),
+        }
     }
 
     /// Moves all small streams to sidecars, to free space for other attributes. Returns whether there were any.

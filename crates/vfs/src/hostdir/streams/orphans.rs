@@ -1,26 +1,28 @@
 //! The file of a sidecar, and what happens when that is another one or none.
 //!
 //! A record names its sidecar by a random identity. A program that restores, replaces or copies a file with its extended
-//! attributes makes another file, whose records name the sidecars of the former one:
+//! attributes makes another file, whose records name the sidecars of the former one. Such a file gets a copy of the
+//! sidecar when the stream is first opened. A sidecar whose file is gone becomes that of the only file that names it at
+//! the next start.
 //!
-//! * If the former file is gone, or does not name the sidecar any more, the sidecar becomes that of the other file.
-//! * If it is still there, the other file is a copy, and gets a copy of the sidecar when the stream is first used.
-//!
-//! Both only if the files have one owner: otherwise whoever once read a record could read the stream for ever.
+//! Both only if the sidecar has the owner of the file, as every sidecar has: otherwise whoever once read a record could
+//! read the stream for ever, by a record of the same content in a file of their own. (Whoever may write to another file
+//! of the same owner still can.)
 //!
 //! At each start, sidecars whose file is gone are searched for in the records of all open trees on the file system. Those
 //! that no file names are removed a day after they were first found so ([`KEPT`]): a restore may still be running, or
 //! files may have been moved during the search.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, Statx, XattrFlags, openat2};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, ResolveFlags, XattrFlags, openat2};
 use rustix::io::Errno;
 
-use super::record::{self, Content, Record};
+use super::record::{self, Record};
 use super::store::{Store, create, name, tops};
 use super::{data, handle};
 use crate::hostdir::device::number;
@@ -32,13 +34,16 @@ use crate::{Kind, VfsError, VfsResult};
 /// The attribute of a sidecar that identifies its file, see [`SidecarFile`].
 const FILE: &str = "user.causeway.stream-of";
 const VERSION: u16 = 2;
+/// `f_type` of FUSE, whose handles may be stale although the file is there.
+const FUSE: u64 = 0x6573_5546;
 /// The attribute with the time of the first start that found no file of a sidecar: u64, seconds since 1970.
 const ORPHAN_SINCE: &str = "user.causeway.orphan-since";
 /// How long a sidecar without a file is kept.
 pub(in crate::hostdir) const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The search begins when no tree was opened for this long.
+/// The search begins when the number of open trees was the same for this long, or after [`WAITS`] times this.
 const SETTLED: Duration = Duration::from_secs(2);
+const WAITS: u32 = 5;
 
 /// Held while the file of a sidecar is checked and changed, or a sidecar is removed. No other lock is taken meanwhile.
 static CHANGING: Mutex<()> = Mutex::new(());
@@ -50,9 +55,7 @@ struct SidecarFile {
     number: u128,
     /// The stream's identity.
     stream: u64,
-    /// The file's owner when this was stored.
-    user: u32,
-    /// Empty if the file system has none: then it is not known whether the file is still there.
+    /// Empty if it does not tell whether the file is still there: such a sidecar is never collected.
     handle: Vec<u8>,
 }
 
@@ -66,18 +69,16 @@ enum Former {
 impl SidecarFile {
     fn encode(&self) -> Vec<u8> {
         let (number, stream) = (self.number.to_le_bytes(), self.stream.to_le_bytes());
-        [&VERSION.to_le_bytes()[..], &number, &stream, &self.user.to_le_bytes(), &self.handle].concat()
+        [&VERSION.to_le_bytes()[..], &number, &stream, &self.handle].concat()
     }
 
     fn decode(value: &[u8]) -> Option<SidecarFile> {
         let value = value.strip_prefix(&VERSION.to_le_bytes())?;
         let (number, value) = value.split_first_chunk()?;
-        let (stream, value) = value.split_first_chunk()?;
-        let (user, handle) = value.split_first_chunk()?;
+        let (stream, handle) = value.split_first_chunk()?;
         Some(SidecarFile {
             number: u128::from_le_bytes(*number),
             stream: u64::from_le_bytes(*stream),
-            user: u32::from_le_bytes(*user),
             handle: handle.to_vec(),
         })
     }
@@ -105,14 +106,17 @@ impl SidecarFile {
     }
 }
 
-/// Stores the file of a sidecar with it.
+/// Stores the file of a sidecar with it, and gives it the file's owner.
 pub(super) fn set_file(sidecar: &OwnedFd, file: BorrowedFd<'_>, stream: u64) -> Result<(), Errno> {
     let stat = node::statx(file)?;
-    let handle = handle::of(file).unwrap_or_else(|e| {
+    set_owner(sidecar, stat.stx_uid)?;
+    let is_fuse = rustix::fs::fstatfs(file).is_ok_and(|f| f.f_type as u64 == FUSE);
+    let handle = if is_fuse { Err(Errno::OPNOTSUPP) } else { handle::of(file) };
+    let handle = handle.unwrap_or_else(|e| {
         tracing::debug!("the file of a stream has no handle: {e}");
         Vec::new()
     });
-    let value = SidecarFile { number: volume::file(&stat), stream, user: stat.stx_uid, handle }.encode();
+    let value = SidecarFile { number: volume::file(&stat), stream, handle }.encode();
     rustix::fs::fsetxattr(sidecar, FILE, &value, XattrFlags::empty())?;
     match rustix::fs::fremovexattr(sidecar, ORPHAN_SINCE) {
         Err(Errno::NODATA) => Ok(()),
@@ -120,40 +124,34 @@ pub(super) fn set_file(sidecar: &OwnedFd, file: BorrowedFd<'_>, stream: u64) -> 
     }
 }
 
-/// The sidecar of a stream, of which the record names `found`: that one, if it belongs to this file now, or a copy. The
+/// A server without CAP_CHOWN has files of its own only.
+fn set_owner(sidecar: &OwnedFd, user: u32) -> Result<(), Errno> {
+    if node::statx(sidecar)?.stx_uid == user {
+        return Ok(());
+    }
+    match rustix::fs::fchown(sidecar, Some(rustix::fs::Uid::from_raw(user)), None) {
+        Err(Errno::PERM) => Ok(()),
+        changed => changed,
+    }
+}
+
+/// The sidecar of a stream, of which the record names `found`: that one, if it belongs to this file, or a copy. The
 /// file's streams are locked.
 ///
 /// # Errors
 /// `Damaged` when it belongs to a file of another owner.
-pub(super) fn own(file: &Open, record: &Record, store: &Store, found: OwnedFd) -> VfsResult<OwnedFd> {
-    let Content::Sidecar(sidecar) = record.content else { return Ok(found) };
+pub(super) fn own(file: &Open, record: &Record, found: OwnedFd) -> VfsResult<OwnedFd> {
     if SidecarFile::of(&found).is_ok_and(|of| of.number == file.shared.id.file) {
         return Ok(found);
     }
-    let user = node::statx(&*file.fd)?.stx_uid;
-    let source = {
-        let _one = CHANGING.lock();
-        let of = SidecarFile::of(&found)?;
-        let is_alike = match of.find(store.fd.as_fd(), sidecar) {
-            Ok(Former::Gone) if of.user == user => {
-                if !file.shared.tree.info.read_only {
-                    set_file(&found, file.fd.as_fd(), record.id)?;
-                }
-                return Ok(found);
-            }
-            Ok(Former::There(other)) => node::statx(&other)?.stx_uid == user,
-            Ok(Former::Gone) | Err(_) => false,
-        };
-        if !is_alike {
-            tracing::warn!(file = ?file.shared.id, "the data of a stream belongs to another file");
-            return Err(VfsError::Damaged);
-        }
-        found
-    };
-    if file.shared.tree.info.read_only {
-        return Ok(source);
+    if node::statx(&found)?.stx_uid != node::statx(&*file.fd)?.stx_uid {
+        tracing::warn!(file = ?file.shared.id, "the data of a stream belongs to a file of another owner");
+        return Err(VfsError::Damaged);
     }
-    create(file, record, |copy| data::copy(&source, copy))
+    if file.shared.tree.info.read_only {
+        return Ok(found);
+    }
+    create(file, record, |copy| data::copy(&found, copy))
 }
 
 /// Removes a sidecar if it belongs to this file.
@@ -172,10 +170,10 @@ impl Store {
     /// Searches for the files of sidecars whose own file is gone, and removes those that were found without one `kept`
     /// ago. Returns how many. Without CAP_DAC_READ_SEARCH none can be found.
     pub(in crate::hostdir) fn collect(&self, kept: Duration) -> usize {
-        let mut orphans = BTreeSet::new();
+        let mut orphans: BTreeMap<u128, Vec<SidecarFile>> = BTreeMap::new();
         for sidecar in self.list().unwrap_or_default() {
             match self.is_orphan(sidecar) {
-                Ok(true) => _ = orphans.insert(sidecar),
+                Ok(true) => _ = orphans.insert(sidecar, Vec::new()),
                 Ok(false) => {}
                 Err(Errno::PERM) => {
                     tracing::info!("orphaned streams are kept: finding them needs CAP_DAC_READ_SEARCH");
@@ -190,13 +188,20 @@ impl Store {
             return 0;
         }
         for top in tops(self.volume) {
-            let walked = self.walk(&top, &mut |file, stat| self.give_to(file, stat, &mut orphans));
+            let walked = self.walk(&top, &mut |file| note_names(file, &mut orphans));
             if let Err(e) = walked {
                 tracing::warn!("orphaned streams are kept: the files of a share could not be read: {e}");
                 return 0;
             }
         }
-        let remove = || orphans.into_iter().filter(|s| self.remove_orphan(*s, kept) == Ok(true)).count();
+        orphans.retain(|sidecar, names| {
+            if let Err(e) = self.give(*sidecar, names) {
+                tracing::debug!("a stream stays without its file: {e}");
+            }
+            names.is_empty()
+        });
+        let orphans = orphans.into_keys();
+        let remove = || orphans.filter(|s| self.remove_orphan(*s, kept) == Ok(true)).count();
         let removed = self.alone(remove).unwrap_or(0);
         if removed > 0 {
             tracing::info!(removed, "streams of files that no longer exist were removed");
@@ -207,7 +212,10 @@ impl Store {
     /// [`Store::collect`], when all trees are open.
     pub(super) fn collect_after_start(&self) {
         let mut open = 0;
-        while std::mem::replace(&mut open, tops(self.volume).len()) != open {
+        for _ in 0..WAITS {
+            if std::mem::replace(&mut open, tops(self.volume).len()) == open {
+                break;
+            }
             std::thread::sleep(SETTLED);
         }
         self.collect(KEPT);
@@ -218,29 +226,29 @@ impl Store {
         rustix::fs::openat(&self.fd, name(sidecar), flags, Mode::empty())
     }
 
+    /// Whether the file of a sidecar is gone, or does not name it. If it is there, the sidecar gets its owner, which may
+    /// have changed.
     fn is_orphan(&self, sidecar: u128) -> Result<bool, Errno> {
-        let of = SidecarFile::of(&self.open_sidecar(sidecar)?)?;
-        Ok(matches!(of.find(self.fd.as_fd(), sidecar)?, Former::Gone))
+        let found = self.open_sidecar(sidecar)?;
+        match SidecarFile::of(&found)?.find(self.fd.as_fd(), sidecar)? {
+            Former::Gone => Ok(true),
+            Former::There(file) => set_owner(&found, node::statx(&file)?.stx_uid).map(|()| false),
+        }
     }
 
-    /// Gives orphans to a file that names them, and takes them out of the set.
-    fn give_to(&self, file: &OwnedFd, stat: &Statx, orphans: &mut BTreeSet<u128>) -> Result<(), Errno> {
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let named = match record::sidecars(Target::Followed(&path)) {
-            Err(Errno::OPNOTSUPP) => return Ok(()),
-            named => named?,
-        };
-        for (stream, sidecar) in named {
-            if !orphans.remove(&sidecar) {
-                continue;
-            }
-            let _one = CHANGING.lock();
-            let found = self.open_sidecar(sidecar)?;
-            // A client may have used it meanwhile.
-            if self.is_orphan(sidecar)? && SidecarFile::of(&found)?.user == stat.stx_uid {
-                set_file(&found, file.as_fd(), stream)?;
-                tracing::info!("a stream of a file that was restored or replaced was found");
-            }
+    /// Gives an orphan to the only file that names it. (If there are several, each gets a copy at its use.)
+    fn give(&self, sidecar: u128, names: &[SidecarFile]) -> Result<(), Errno> {
+        let (first, others) = names.split_first().ok_or(Errno::NOENT)?;
+        // A file with several names, or in several trees, was found more than once.
+        if others.iter().any(|other| other.number != first.number) {
+            return Ok(());
+        }
+        let _one = CHANGING.lock();
+        let (found, file) = (self.open_sidecar(sidecar)?, handle::open(self.fd.as_fd(), &first.handle)?);
+        // A client may have used it meanwhile.
+        if self.is_orphan(sidecar)? && node::statx(&found)?.stx_uid == node::statx(&file)?.stx_uid {
+            set_file(&found, file.as_fd(), first.stream)?;
+            tracing::info!("a stream of a file that was restored or replaced was found");
         }
         Ok(())
     }
@@ -282,44 +290,65 @@ impl Store {
     /// Calls `visit` with each file and directory below `top` on this file system, opened with `O_PATH`.
     fn walk(
         &self,
-        top: &OwnedFd,
-        visit: &mut dyn FnMut(&OwnedFd, &Statx) -> Result<(), Errno>,
+        top: &Arc<OwnedFd>,
+        visit: &mut dyn FnMut(OwnedFd) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        visit(top, &node::statx(top)?)?;
+        visit(rustix::io::fcntl_dupfd_cloexec(top, 0)?)?;
         let mut buffer = vec![std::mem::MaybeUninit::uninit(); 32 << 10];
-        let mut directories = vec![b".".to_vec()];
-        while let Some(directory) = directories.pop() {
+        // Each with its parent, because a path may be longer than a call accepts.
+        let mut directories = vec![(Arc::clone(top), b".".to_vec())];
+        while let Some((parent, directory)) = directories.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let fd = match openat2(top, &directory[..], flags, Mode::empty(), how) {
+            let fd = match openat2(&*parent, &directory[..], flags, Mode::empty(), how) {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue, // changed meanwhile
-                fd => fd?,
+                fd => Arc::new(fd?),
             };
-            let mut entries = RawDir::new(&fd, &mut buffer);
+            let mut entries = RawDir::new(&*fd, &mut buffer);
             while let Some(entry) = entries.next() {
-                let entry = entry?;
+                let entry = match entry {
+                    Err(Errno::NOENT) => break, // removed meanwhile
+                    entry => entry?,
+                };
                 let file_name = entry.file_name().to_bytes();
                 if matches!(file_name, b"." | b"..") {
                     continue;
                 }
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = match rustix::fs::openat(&fd, file_name, flags, Mode::empty()) {
+                let file = match rustix::fs::openat(&*fd, file_name, flags, Mode::empty()) {
                     Err(Errno::NOENT) => continue,
                     file => file?,
                 };
-                let stat = node::statx(&file)?;
+                // Another file system below this one may not answer.
+                let Ok(stat) = node::statx(&file) else { continue };
                 let Some(kind) = node::kind(&stat) else { continue };
                 if number(&stat) != self.directory_id.0 {
                     continue;
                 }
-                visit(&file, &stat)?;
+                visit(file)?;
                 if kind == Kind::Directory {
-                    directories.push([&directory[..], b"/", file_name].concat());
+                    directories.push((Arc::clone(&fd), file_name.to_vec()));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Notes a file that names orphans.
+fn note_names(file: OwnedFd, orphans: &mut BTreeMap<u128, Vec<SidecarFile>>) -> Result<(), Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let named = match record::sidecars(Target::Followed(&path)) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        named => named?,
+    };
+    for (stream, sidecar) in named {
+        if let Some(names) = orphans.get_mut(&sidecar) {
+            let (number, handle) = (volume::file(&node::statx(&file)?), handle::of(file.as_fd())?);
+            names.push(SidecarFile { number, stream, handle });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -328,11 +357,11 @@ mod tests {
 
     #[test]
     fn golden() {
-        let of = SidecarFile { number: 1, stream: 2, user: 3, handle: vec![4, 5] };
-        let golden = b"\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\x04\x05";
+        let of = SidecarFile { number: 1, stream: 2, handle: vec![4, 5] };
+        let golden = b"\x02\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x04\x05";
         assert_eq!(of.encode(), golden);
         assert_eq!(SidecarFile::decode(golden), Some(of));
-        for bad in [&golden[..29], b"\x01\0", b""] {
+        for bad in [&golden[..25], b"\x01\0", b""] {
             assert_eq!(SidecarFile::decode(bad), None);
         }
     }

@@ -12,6 +12,7 @@
 //! not remove a sidecar whose record another one is about to write.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -32,8 +33,8 @@ use crate::{FileKey, Kind, VfsError, VfsPath, VfsResult};
 const NAME: &str = ".causeway-streams";
 const FOLDED: &str = ".CAUSEWAY-STREAMS";
 
-/// The topmost directories of file systems in the trees that are open in this process, with the file systems.
-static TOPS: Mutex<Vec<(u128, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
+/// The roots of the trees that are open in this process, with their file systems.
+static ROOTS: Mutex<Vec<(u128, Weak<OwnedFd>)>> = Mutex::new(Vec::new());
 
 /// All stores that are open in this process.
 static STORES: Mutex<Vec<Weak<Store>>> = Mutex::new(Vec::new());
@@ -44,6 +45,7 @@ pub(in crate::hostdir) struct Store {
     /// Device and inode number.
     pub(super) directory_id: (u64, u64),
     pub(super) fd: OwnedFd,
+    collects: AtomicBool,
 }
 
 /// Whether a name is that of a store, which is hidden from clients.
@@ -81,21 +83,35 @@ impl Store {
         stores.retain(|s| s.strong_count() > 0);
         if let Some(there) = stores.iter().filter_map(Weak::upgrade).find(|s| s.directory_id == directory_id)
         {
+            there.begin_collecting(read_only);
             return Ok(Some(there));
         }
-        let store = Arc::new(Store { volume, directory_id, fd });
+        let server = rustix::process::geteuid().as_raw();
+        if ![server, 0].contains(&stat.stx_uid) {
+            tracing::warn!(
+                user = stat.stx_uid,
+                "the directory of large streams ({NAME}) belongs to a user, who can read and change all of them: chown it"
+            );
+        }
+        let _ = rustix::fs::fchmod(&fd, Mode::RWXU);
+        let store = Arc::new(Store { volume, directory_id, fd, collects: AtomicBool::new(false) });
         stores.push(Arc::downgrade(&store));
         drop(stores);
         store.share();
-        if !read_only {
-            let collector = Arc::clone(&store);
+        store.begin_collecting(read_only);
+        Ok(Some(store))
+    }
+
+    /// Collects orphans, once, unless all of its trees are read-only.
+    fn begin_collecting(self: &Arc<Store>, read_only: bool) {
+        if !read_only && !self.collects.swap(true, Ordering::Relaxed) {
+            let collector = Arc::clone(self);
             let work = move || collector.collect_after_start();
             // On a separate thread, because it checks every sidecar.
             if let Err(e) = std::thread::Builder::new().name("stream-orphans".into()).spawn(work) {
                 tracing::warn!("orphaned streams could not be removed: {e}");
             }
         }
-        Ok(Some(store))
     }
 
     /// Takes the shared lock; waits while another server removes sidecars.
@@ -124,15 +140,23 @@ pub(super) fn name(sidecar: u128) -> String {
     format!("{sidecar:032x}")
 }
 
-/// The store of a file system in a tree, and its topmost directory there.
+/// The store of a file system in a tree, and the root of the tree if it is on this file system.
 #[derive(Default)]
 pub(in crate::hostdir) struct StoreCell(OnceLock<Arc<Store>>, OnceLock<Arc<OwnedFd>>);
 
-/// The topmost directories of a file system in all trees.
+/// The topmost directories of a file system in all trees, some perhaps twice.
 pub(super) fn tops(volume: u128) -> Vec<Arc<OwnedFd>> {
-    let mut all = TOPS.lock();
-    all.retain(|(_, top)| top.strong_count() > 0);
-    all.iter().filter(|(of, _)| *of == volume).filter_map(|(_, top)| top.upgrade()).collect()
+    let mut all = ROOTS.lock();
+    all.retain(|(_, root)| root.strong_count() > 0);
+    let roots: Vec<Arc<OwnedFd>> =
+        all.iter().filter(|(of, _)| *of == volume).filter_map(|(_, root)| root.upgrade()).collect();
+    drop(all);
+    // The stores of file systems that are mounted below a root: their descriptors are kept by these only.
+    let parent = |store: Arc<Store>| {
+        rustix::fs::openat(&store.fd, "..", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).map(Arc::new)
+    };
+    let stores = Store::all().into_iter().filter(|store| store.volume == volume);
+    roots.into_iter().chain(stores.filter_map(|store| parent(store).ok())).collect()
 }
 
 impl Device {
@@ -141,15 +165,18 @@ impl Device {
         if !self.attributes || self.store.0.get().is_some() {
             return;
         }
-        if let Ok(top) = rustix::io::fcntl_dupfd_cloexec(top, 0) {
-            let top = Arc::new(top);
-            TOPS.lock().push((self.volume, Arc::downgrade(&top)));
-            let _ = self.store.1.set(top);
-        }
         match Store::open(top, self.volume, self.read_only) {
             Ok(Some(store)) => drop(self.store.0.set(store)),
             Ok(None) => {}
             Err(e) => tracing::warn!("the directory of large streams cannot be opened: {e}"),
+        }
+    }
+
+    /// Notes that `root` is the root of an open tree, as long as this is used.
+    pub(in crate::hostdir) fn note_root(&self, root: BorrowedFd<'_>) {
+        if let Ok(root) = rustix::io::fcntl_dupfd_cloexec(root, 0) {
+            let root = self.store.1.get_or_init(|| Arc::new(root));
+            ROOTS.lock().push((self.volume, Arc::downgrade(root)));
         }
     }
 
@@ -197,7 +224,7 @@ pub(super) fn open(file: &Open, record: &Record) -> VfsResult<HostNode> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for store in file.shared.device.stores() {
         match rustix::fs::openat(&store.fd, name(sidecar), flags, Mode::empty()) {
-            Ok(fd) => return opened(file, orphans::own(file, record, &store, fd)?),
+            Ok(fd) => return opened(file, orphans::own(file, record, fd)?),
             Err(Errno::NOENT) => {}
             Err(e) => return Err(e.into()),
         }
@@ -254,17 +281,20 @@ pub(super) fn create(
     Ok(fd)
 }
 
-/// Moves all streams of a file that have data to sidecars; returns whether there were any. The file's streams are
-/// locked.
+/// Moves all streams of a file whose records become smaller by that to sidecars; returns whether there were any. The
+/// file's streams are locked.
 pub(super) fn promote_all(file: &Open) -> VfsResult<bool> {
-    let mut any = false;
-    for record in record::all(file)? {
-        if matches!(&record.content, Content::Inline(data) if !data.is_empty()) {
-            promote(file, &record)?;
-            any = true;
-        }
+    let inline = |record: &Record| match &record.content {
+        Content::Inline(data) => data.len(),
+        Content::Sidecar(_) => 0,
+    };
+    let mut records = record::all(file)?;
+    records.retain(|record| inline(record) > size_of::<u128>());
+    records.sort_by_key(|record| std::cmp::Reverse(inline(record)));
+    for record in &records {
+        promote(file, record)?;
     }
-    Ok(any)
+    Ok(!records.is_empty())
 }
 
 /// Makes the names of sidecars of this file durable.

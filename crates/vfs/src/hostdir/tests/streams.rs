@@ -349,7 +349,7 @@ async fn a_restored_share_has_its_streams() {
     copy_file(&at("share/in place"), &at("share/new"));
     std::fs::rename(at("share/new"), at("share/in place")).expect("there");
     std::fs::remove_file(&later).expect("there");
-    assert_eq!(collect(&at("share"), &vfs), Some(0));
+    assert_eq!(collect(&at("share"), &vfs), Some(1), "`g` was opened before a start, and has a copy");
     expect(&*vfs, "in place", "large", &LARGE).await;
     assert_eq!(sidecars(&at("share")).len(), 3);
 }
