@@ -267,3 +267,29 @@ def test_quotas(serve):
         server.stop()
     finally:
         inside.close()
+
+
+def test_a_share_that_is_restored_has_its_streams(kind, serve, tmp_path):
+    """docs/operating.md, "Back up": a large stream is a file of its own, which the restored file has to find."""
+    if kind.name != "causeway":
+        pytest.skip("its streams are extended attributes only")
+    server = serve()
+    client, back = SmbClient(server), tmp_path / "back"
+    small, large = make_file(tmp_path / "small", 100), make_file(tmp_path / "large", 50_000, seed=2)
+    streams = {"f:small": small, "f:large": large, "g:large": large}
+    client(*[f'put "{small}" "{name}"' for name in "fg"], *[f'put "{source}" "{name}"' for name, source in streams.items()])
+    assert server.stop() == 0
+    files = server.path()
+    run(["tar", "--xattrs", "--xattrs-include=*", "-C", files, "-cf", tmp_path / "backup.tar", "."])
+    for entry in files.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    run(["tar", "--xattrs", "--xattrs-include=*", "-C", files, "-xf", tmp_path / "backup.tar"])
+    # As rsync does: another file takes the place of the first one.
+    run(["cp", "-a", files / "g", files / "g.new"])
+    (files / "g.new").rename(files / "g")
+    for _ in range(2):
+        server.start()
+        for name, source in streams.items():
+            client(f'get "{name}" "{back}"')
+            assert back.read_bytes() == source.read_bytes(), name
+        assert server.stop() == 0
