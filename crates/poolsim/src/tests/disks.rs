@@ -160,8 +160,12 @@ fn discards_end_before_a_disk_or_the_pool_leaves() {
             local.create(mirror(name)).await.expect("a space");
         }
         let second = Duration::from_secs(1);
+        // Not the discard of the whole disk when it leaves.
+        let areas = pool.read(|s| s.disks[&DiskNumber(0)].areas);
+        let slabs = areas.checksums(0).offset..areas.data(3).end();
         for slot in 0..3 {
-            world.machine.rule(SlotId(slot), Rule::new(Op::Discard, When::From(0), Fault::Slow(5 * second)));
+            let slow = Rule::new(Op::Discard, When::From(0), Fault::Slow(5 * second));
+            world.machine.rule(SlotId(slot), slow.within(slabs.clone()));
         }
         let spaces: Vec<_> = pool.read(|s| s.spaces.keys().copied().collect());
         local.destroy(spaces[0]).await.expect("its slabs are free");
