@@ -72,6 +72,8 @@ pub(crate) struct FileState {
     pending_changes: AtomicU32,
     /// When the server last began or completed a change of its data, in ns since [`Moment::START`]; 0 for never.
     changed_at: AtomicU64,
+    /// When the server last set the time of the last write, which is no change of data; as `changed_at`.
+    written_set_at: AtomicU64,
     /// Doubtful reports of data changes since the running check began, see `namespace::external`; 0 without a check.
     doubts: AtomicU32,
     /// Reports changes of other programs in the file's folder. Set when a client caches the file for the first time.
@@ -217,6 +219,7 @@ impl FileState {
             changed: Notify::new(),
             pending_changes: AtomicU32::new(0),
             changed_at: AtomicU64::new(0),
+            written_set_at: AtomicU64::new(0),
             doubts: AtomicU32::new(0),
             folder: OnceLock::new(),
         }
@@ -235,15 +238,22 @@ impl FileState {
         self.changed_at.store(now.ns_since(Moment::START), Ordering::Relaxed);
     }
 
+    /// The server sets the time of the last write, to one that is not after now.
+    pub(crate) fn note_written_set(&self, now: Moment) {
+        self.written_set_at.store(now.ns_since(Moment::START), Ordering::Relaxed);
+    }
+
     /// Whether the last known change of the file's data by the server is later than `lag` before `when`.
     pub(crate) fn has_changed_since(&self, when: Moment, lag: Duration) -> bool {
         let at = self.changed_at.load(Ordering::Relaxed);
         at != 0 && Duration::from_nanos(when.ns_since(Moment::START).saturating_sub(at)) < lag
     }
 
-    /// When the server last began or completed a change of the file's data.
+    /// When the server last began or completed a change of the file's data, or set the time of the last write.
     pub(crate) fn changed_at(&self) -> Moment {
-        Moment::START.after(Duration::from_nanos(self.changed_at.load(Ordering::Relaxed)))
+        let (data, time) = (&self.changed_at, &self.written_set_at);
+        let last = data.load(Ordering::Relaxed).max(time.load(Ordering::Relaxed));
+        Moment::START.after(Duration::from_nanos(last))
     }
 
     /// Counts a doubtful report of a data change. Returns whether the caller must start a check.

@@ -139,11 +139,11 @@ async fn close_file(server: &Arc<Server>, open: &Arc<Open>, f: &FileOpen) -> Vfs
     let ctx = env::Ctx::default();
     f.shut().await;
     f.apply_pending_metadata(&ctx, &server.env).await;
-    let stored = {
-        // The close of a stream that was written sets the last write time of the file.
-        let _change = f.stream.is_named().then(|| f.file.begin_change(&server.env));
-        f.node.close(&ctx).wait().await
-    };
+    let stored = f.node.close(&ctx).wait().await;
+    if f.stream.is_named() {
+        // If the stream was written, this has set the last write time of the file.
+        f.file.note_written_set(server.env.moment());
+    }
     if let Err(e) = stored {
         let path = f.file.path_of(open.persistent);
         let share = f.file.share_of(open.persistent);
@@ -259,7 +259,9 @@ impl FileOpen {
                 Some(Timestamp { seconds: now.as_secs() as i64, nanoseconds: now.subsec_nanos() });
         }
         let _one = self.file.metadata().await;
-        let _change = change.written.is_some().then(|| self.file.begin_change(env));
+        if change.written.is_some() {
+            self.file.note_written_set(env.moment());
+        }
         let Ok(stat) = self.node.stat(ctx).wait().await else { return };
         if !stat.attributes.intersects(Attributes::ARCHIVE | Attributes::DIRECTORY) {
             change.attributes = Some((stat.attributes & Attributes::STORED) | Attributes::ARCHIVE);

@@ -44,7 +44,9 @@ pub(super) async fn set(r: &Request, open: &Open, f: &FileOpen, buffer: &[u8]) -
     if any {
         // The change itself must not move a change time that this open keeps.
         change.changed = change.changed.or(fixed.changed);
-        let _change = change.written.is_some().then(|| f.file.begin_change(&r.server.env));
+        if change.written.is_some() {
+            f.file.note_written_set(r.server.env.moment());
+        }
         f.node.set_basic(&r.ctx(), change).wait().await.map_err(status::of_vfs)?;
         r.server.modified(open, f, changed(&change));
     }
