@@ -258,13 +258,15 @@ impl Server {
             false => self.files.open_paths(share),
         };
         let now = self.env.moment();
+        // A network file system sets the time of a write when it is asked for it, so it tells nothing.
+        let has_local_times = share.vfs().is_some_and(|vfs| vfs.info().local_times);
         let mut modified = HashSet::new();
         for (arrived, change) in reports {
             let own = match &change {
                 // The server publishes its changes of an open file late: compare with the time of the change itself.
                 TreeChange::Data(path) => match open.get(path) {
                     Some(file) if file.has_changed_since(arrived, LAG) => {
-                        if file.add_doubt() {
+                        if has_local_times && file.add_doubt() {
                             let (server, share) = (Arc::clone(self), Arc::clone(share));
                             self.env.spawn(server.check_data(share, path.clone(), Arc::clone(file)));
                         }
@@ -320,10 +322,6 @@ impl Server {
             let doubts = file.doubts();
             let mut written = None;
             for _ in 0..CHECKS_MAX {
-                // A network file system sets the time of a write when it is asked for it.
-                if !share.vfs().is_some_and(|vfs| vfs.info().local_times) {
-                    break;
-                }
                 written = self.is_written_by_others(&file).await;
                 if written.is_some() {
                     break;

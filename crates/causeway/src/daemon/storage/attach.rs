@@ -228,7 +228,7 @@ impl Pools {
             Some(place) => place,
             None => {
                 open.refuse_attached(space)?;
-                if let Some(why) = open.problems().not_open.remove(&space) {
+                if let Some(why) = open.not_open().remove(&space) {
                     return Err(StorageError::SpaceNotOpen { name: open.name_of(space), why });
                 }
                 let place = self.attach_now(&open, space, &attach).await?;

@@ -58,10 +58,10 @@ fn status(id: &str, known: &KnownPool) -> PoolStatus {
 }
 
 fn open_status(id: &str, open: &OpenPool) -> PoolStatus {
-    let (suspended, unverified) = (open.pool.suspended(), open.unverified());
+    let (suspended, unverified, problems) = (open.pool.suspended(), open.unverified(), open.problems());
     open.pool.read(|s| {
         let Health { operational, health } =
-            health::of_pool(s, &open.problems(), suspended.is_some(), open.read_only);
+            health::of_pool(s, &problems, suspended.is_some(), open.read_only);
         let can_lose = health::can_lose(s, &unverified);
         let because = match &can_lose.limit {
             Limit::Metadata => "too few disks with metadata would remain".to_owned(),
@@ -297,7 +297,11 @@ fn findings(open: &OpenPool) -> Vec<Finding> {
 
 /// The virtual disks of a pool.
 pub(super) fn spaces(open: &OpenPool) -> Vec<SpaceStatus> {
-    open.pool.read(|s| s.spaces.keys().filter_map(|id| space(open, s, *id)).collect())
+    let (problems, suspended) = (open.problems(), open.pool.suspended().is_some());
+    open.pool.read(|s| {
+        let health = |id| health::of_space(s, id, &problems, suspended);
+        s.spaces.keys().filter_map(|id| space(open, s, *id, health(*id))).collect()
+    })
 }
 
 /// The state of the scrub.
@@ -313,10 +317,9 @@ fn scrub(record: ScrubRecord) -> Option<ScrubStatus> {
 }
 
 /// One virtual disk.
-fn space(open: &OpenPool, s: &State, id: SpaceId) -> Option<SpaceStatus> {
+fn space(open: &OpenPool, s: &State, id: SpaceId, health: Health) -> Option<SpaceStatus> {
     let record = s.spaces.get(&id)?;
-    let suspended = open.pool.suspended().is_some();
-    let Health { operational, health } = health::of_space(s, id, &open.problems(), suspended);
+    let Health { operational, health } = health;
     let slabs: usize = record.data_rows().map(|(_, r)| r.slabs.len()).sum();
     Some(SpaceStatus {
         name: record.name.clone(),

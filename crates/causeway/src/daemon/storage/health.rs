@@ -94,7 +94,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
         open.owners().filter(|_| !open.read_only).map(|owners| owners.in_doubt()).unwrap_or_default();
     let mut failing = events.failing();
     failing.extend(open.pool.unlabelled());
-    let paths = open.reporter.paths();
+    let (paths, not_open) = (open.reporter.paths(), open.not_open());
     open.pool.read(|state| {
         let now = Snapshot {
             state,
@@ -103,7 +103,7 @@ fn open_faults(id: PoolId, open: &OpenPool, free: &[DiskStatus]) -> Vec<FaultSta
             failing,
             findings: events.counts(),
             slow: events.slow(),
-            not_open: open.problems().not_open,
+            not_open,
             in_doubt,
             jobs: open.pool.jobs().list(),
             warn_percent: u64::from(state.policy.warn_at),

@@ -4,7 +4,7 @@
 
 mod owners;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,12 +88,17 @@ impl OpenPool {
         if self.read_only { BTreeSet::new() } else { self.pool.unverified() }
     }
 
+    /// Virtual disks that cannot be opened, with the reason.
+    pub(super) fn not_open(&self) -> BTreeMap<SpaceId, String> {
+        self.owners().map(|owners| owners.not_open()).unwrap_or_default()
+    }
+
     /// The disks and virtual disks that have problems.
     pub(super) fn problems(&self) -> Problems {
         let unlabelled = self.pool.unlabelled().into_keys();
         let events = self.pool.events();
         Problems {
-            not_open: self.owners().map(|owners| owners.not_open()).unwrap_or_default(),
+            not_open: self.not_open(),
             slow: events.slow().into_keys().collect(),
             failing: events.failing().into_keys().chain(unlabelled).collect(),
         }

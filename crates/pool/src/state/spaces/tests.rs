@@ -329,6 +329,12 @@ fn a_disk_that_was_rolled_back_misses_what_others_have() {
     assert_eq!((row(&s).slabs[0].stale_regions, row(&s).slabs[1].stale_regions), (ALL, 0));
 }
 
+/// The operation that the target of a move, the third copy of the row, has everything.
+fn filled(target: &SlabCopy) -> OwnerOp {
+    let generation = target.generation;
+    OwnerOp::MarkCurrent { row: ROW, index: 2, generation, regions: ALL, membership: Membership(1) }
+}
+
 #[test]
 fn a_slab_moves_without_leaving_a_gap() {
     let mut s = written(4);
@@ -337,14 +343,7 @@ fn a_slab_moves_without_leaving_a_gap() {
     let new = row(&s).moving().unwrap().copy;
     assert!(new.stale_regions == ALL && !row(&s).slabs.iter().any(|copy| copy.place.disk == new.place.disk));
     assert_eq!(ask(&mut s, 4, [OwnerOp::EndMove { row: ROW, birth }]), Some(Refusal::Invalid));
-    let filled = OwnerOp::MarkCurrent {
-        row: ROW,
-        index: 2,
-        generation: new.generation,
-        regions: ALL,
-        membership: Membership(1),
-    };
-    assert_eq!(ask(&mut s, 5, [filled, OwnerOp::EndMove { row: ROW, birth }]), None);
+    assert_eq!(ask(&mut s, 5, [filled(&new), OwnerOp::EndMove { row: ROW, birth }]), None);
     assert_eq!((row(&s).slabs[0].place, row(&s).birth, row(&s).moving()), (new.place, birth, None));
     assert!(!s.slabs_used(old.place.disk).any(|slab| slab == old.place.slab));
 }
@@ -373,14 +372,7 @@ fn freed_slabs_are_those_of_each_operation() {
     let birth = row(&s).birth;
     assert_eq!(ask(&mut s, 3, [OwnerOp::BeginMove { row: ROW, birth, index: 0, to: None }]), None);
     let (old, new) = (row(&s).slabs[0].place, row(&s).moving().unwrap().copy);
-    let filled = OwnerOp::MarkCurrent {
-        row: ROW,
-        index: 2,
-        generation: new.generation,
-        regions: ALL,
-        membership: Membership(1),
-    };
-    assert_eq!(ask(&mut s, 4, [filled]), None);
+    assert_eq!(ask(&mut s, 4, [filled(&new)]), None);
     let to = s.free_slabs(old.disk).map(|slab| SlabPlace { disk: old.disk, slab }).next().unwrap();
     let ops = [
         SpaceOp::EndMove { row: ROW },

@@ -10,12 +10,25 @@ use pool::jobs::{Kind, Subject};
 use pool_seam::{DiskNumber, UNIT};
 
 use super::{begin, on};
-use crate::world::{World, mirror, virtual_time};
+use crate::world::{OwnedSpace, World, mirror, virtual_time};
 
 const MIB: u64 = 1 << 20;
 
 /// Units of one write.
 const PART: u64 = 256;
+
+fn one_unit() -> IoBuf {
+    IoBuf::from(vec![7; UNIT as usize])
+}
+
+/// Writes a space of this size.
+async fn fill(owned: &OwnedSpace, size: u64) {
+    let unit = one_unit();
+    for part in 0..size / UNIT / PART {
+        let src: Sg = (0..PART).map(|_| unit.clone()).collect();
+        owned.space.write(part * PART * UNIT, src, false).wait().await.expect("a write");
+    }
+}
 
 /// One of eight disks of 100 MB/s is lost with the data of mirrors. Returns the rate of the rebuild in bytes per
 /// second, without its first and last eighth: in the first the pacer detects that there are no clients, in the last
@@ -25,15 +38,11 @@ fn rebuilds_at(spaces: usize, rows: u64, slab_bytes: u64) -> u64 {
         let (world, rates) = World::rated(8, 160 * slab_bytes, slab_bytes, 100_000_000);
         let pool = world.create().await;
         let mut all = Vec::new();
-        let bytes = IoBuf::from(vec![7_u8; UNIT as usize]);
         for n in 0..spaces {
             let record = SpaceRecord { size: rows * slab_bytes, ..mirror(&format!("vm{n}")) };
             let space = pool.create_space(record).await.expect("a space");
             let owned = world.own(&pool, space).await.expect("an owner");
-            for part in 0..rows * slab_bytes / UNIT / PART {
-                let src: Sg = (0..PART).map(|_| bytes.clone()).collect();
-                owned.space.write(part * PART * UNIT, src, false).wait().await.expect("a write");
-            }
+            fill(&owned, rows * slab_bytes).await;
             owned.flush().await.expect("a flush");
             owned.space.checkpoint().await.expect("a checkpoint");
             all.push((space, owned));
@@ -97,12 +106,9 @@ fn durable_writes() -> (u64, u64) {
         let record = SpaceRecord { size: 16 * MIB, ..mirror("vm") };
         let space = pool.create_space(record).await.expect("a space");
         let owned = world.own(&pool, space).await.expect("an owner");
-        let bytes = IoBuf::from(vec![7_u8; UNIT as usize]);
+        let bytes = one_unit();
         let units = 16 * MIB / UNIT;
-        for part in 0..units / PART {
-            let src: Sg = (0..PART).map(|_| bytes.clone()).collect();
-            owned.space.write(part * PART * UNIT, src, false).wait().await.expect("a write");
-        }
+        fill(&owned, units * UNIT).await;
         owned.space.checkpoint().await.expect("a checkpoint");
         let flushes = || [0, 1].iter().map(|slot| world.machine.counts(SlotId(*slot)).flushes).sum::<u64>();
         for slot in [0, 1] {

@@ -5,9 +5,9 @@
 //! sidecar when the stream is first opened. A sidecar whose file is gone becomes that of the only file that names it at
 //! the next start.
 //!
-//! Both only if the sidecar has the owner of the file, as every sidecar has: otherwise whoever once read a record could
-//! read the stream for ever, by a record of the same content in a file of their own. (Whoever may write to another file
-//! of the same owner still can.)
+//! Each sidecar has the same owner as its file, and both rules require that owner. A user who once read a record could
+//! otherwise copy it to a file of their own, and read the stream at any later time. The rule does not stop a user who may
+//! write to another file of the same owner.
 //!
 //! At each start, sidecars whose file is gone are searched for in the records of all open trees on the file system. Those
 //! that no file names are removed a day after they were first found so ([`KEPT`]): a restore may still be running, or
@@ -156,12 +156,9 @@ pub(super) fn own(file: &Open, record: &Record, found: OwnedFd) -> VfsResult<Own
 
 /// Removes a sidecar if it belongs to this file.
 pub(super) fn remove(store: &Store, number: u128, sidecar: u128) -> Result<(), Errno> {
-    let name = name(sidecar);
     let _one = CHANGING.lock();
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let found = rustix::fs::openat(&store.fd, &*name, flags, Mode::empty())?;
-    if SidecarFile::of(&found).is_ok_and(|of| of.number == number) {
-        rustix::fs::unlinkat(&store.fd, &*name, AtFlags::empty())?;
+    if SidecarFile::of(&store.open_sidecar(sidecar)?).is_ok_and(|of| of.number == number) {
+        rustix::fs::unlinkat(&store.fd, name(sidecar), AtFlags::empty())?;
     }
     Ok(())
 }
@@ -172,7 +169,7 @@ impl Store {
     pub(in crate::hostdir) fn collect(&self, kept: Duration) -> usize {
         let mut orphans: BTreeMap<u128, Vec<SidecarFile>> = BTreeMap::new();
         for sidecar in self.list().unwrap_or_default() {
-            match self.is_orphan(sidecar) {
+            match self.open_sidecar(sidecar).and_then(|found| self.is_orphan(sidecar, &found)) {
                 Ok(true) => _ = orphans.insert(sidecar, Vec::new()),
                 Ok(false) => {}
                 Err(Errno::PERM) => {
@@ -228,11 +225,10 @@ impl Store {
 
     /// Whether the file of a sidecar is gone, or does not name it. If it is there, the sidecar gets its owner, which may
     /// have changed.
-    fn is_orphan(&self, sidecar: u128) -> Result<bool, Errno> {
-        let found = self.open_sidecar(sidecar)?;
-        match SidecarFile::of(&found)?.find(self.fd.as_fd(), sidecar)? {
+    fn is_orphan(&self, sidecar: u128, found: &OwnedFd) -> Result<bool, Errno> {
+        match SidecarFile::of(found)?.find(self.fd.as_fd(), sidecar)? {
             Former::Gone => Ok(true),
-            Former::There(file) => set_owner(&found, node::statx(&file)?.stx_uid).map(|()| false),
+            Former::There(file) => set_owner(found, node::statx(&file)?.stx_uid).map(|()| false),
         }
     }
 
@@ -246,7 +242,7 @@ impl Store {
         let _one = CHANGING.lock();
         let (found, file) = (self.open_sidecar(sidecar)?, handle::open(self.fd.as_fd(), &first.handle)?);
         // A client may have used it meanwhile.
-        if self.is_orphan(sidecar)? && node::statx(&found)?.stx_uid == node::statx(&file)?.stx_uid {
+        if self.is_orphan(sidecar, &found)? && node::statx(&found)?.stx_uid == node::statx(&file)?.stx_uid {
             set_file(&found, file.as_fd(), first.stream)?;
             tracing::info!("a stream of a file that was restored or replaced was found");
         }
@@ -257,7 +253,7 @@ impl Store {
     fn remove_orphan(&self, sidecar: u128, kept: Duration) -> Result<bool, Errno> {
         let _one = CHANGING.lock();
         let found = self.open_sidecar(sidecar)?;
-        if !self.is_orphan(sidecar)? {
+        if !self.is_orphan(sidecar, &found)? {
             return Ok(false);
         }
         let now = env::Env::real().unix_time().as_secs();

@@ -293,7 +293,7 @@ async fn a_copy_with_attributes() {
     existing(&*vfs, "unused").await.node.remove_stream(&c, &name("large")).wait().await.expect("there");
     expect(&*vfs, "f", "large", &LARGE).await;
     std::fs::remove_file(dir.path().join("f")).expect("there");
-    assert_eq!(sidecars(dir.path()).len(), 2, "nobody has used that of `listed`");
+    assert_eq!(sidecars(dir.path()).len(), 2, "`listed` has no sidecar of its own yet");
     assert_eq!(collect(dir.path(), &vfs), Some(0), "a copy names that of the original");
     assert!(
         read(&*stream(&*vfs, "copy", "large", OpenMode::Open).await.expect("there"), 7).await == b"changed"
